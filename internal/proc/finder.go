@@ -90,11 +90,13 @@ type entry struct {
 	place     Place
 	container gpu.Container
 	owner     Owner
-	// found is when the process was looked up first, used when last.
-	found, used time.Time
+	// found is when the process was looked up first in this place, used when last, checked when its cgroup was read.
+	found, used, checked time.Time
 }
 
 const (
+	// placeInterval is the minimum time between reads of the cgroup of one process.
+	placeInterval = 10 * time.Second
 	// namesInterval is the minimum time between reads of the log names for a process without a name.
 	namesInterval = 2 * time.Second
 	// staleNames is the age at which Sources reads them again: the health of a source that nothing needs is current too.
@@ -148,7 +150,7 @@ func (f *Finder) look(pid int, known string) (look, error) {
 }
 
 // Find returns what a PID belonged to since the previous call for it, and the container if Owned. It is Unknown if that
-// may have been several processes. A process that has just ended is known if it was seen before, by Find or by Watch.
+// may have been several processes, or the process has moved to another container. A process that has just ended is known if it was seen before, by Find or by Watch.
 func (f *Finder) Find(pid int) (gpu.Container, Owner) {
 	now := f.o.Clock()
 	if now.Sub(f.swept) > forgetAfter {
@@ -156,7 +158,11 @@ func (f *Finder) Find(pid int) (gpu.Container, Owner) {
 		f.swept = now
 	}
 	e := f.entries[pid]
-	l, err := f.look(pid, e.start)
+	known := e.start
+	if age := now.Sub(e.checked); age >= placeInterval || age < 0 {
+		known = "" // it may have moved
+	}
+	l, err := f.look(pid, known)
 	g, seen := f.watch.of(pid, now)
 	ended := errors.Is(err, errEnded)
 	if ended && now.Sub(e.used) > sampledFor {
@@ -175,11 +181,14 @@ func (f *Finder) Find(pid int) (gpu.Container, Owner) {
 		f.watch.miss(now)
 	}
 	// An invalid file is read again: its process must not pass for one of the host.
-	if err != nil || l.start != e.start && (l.place.Disputed || !f.valid(l.cgroup, l.place)) {
+	read := l.start != e.start || l.cgroup != ""
+	if err != nil || read && (l.place.Disputed || !f.valid(l.cgroup, l.place)) {
 		delete(f.entries, pid)
 		return gpu.Container{}, Unknown
 	}
-	if l.start != e.start {
+	// Until it was seen to have moved, it may have been in either place.
+	moved := read && l.start == e.start && l.place != e.place
+	if moved || l.start != e.start {
 		e = entry{start: l.start, place: l.place, found: now, used: now, mps: l.command == mpsCommand}
 		f.jobs.note(l.place.SlurmJob, l.number, l.denied, now)
 	}
@@ -191,9 +200,15 @@ func (f *Finder) Find(pid int) (gpu.Container, Owner) {
 	if !ended {
 		e.used, e.mps = now, l.command == mpsCommand
 	}
+	if read {
+		e.checked = now
+	}
 	f.entries[pid] = e
 	if reused {
 		f.watch.settle(pid)
+		return gpu.Container{}, Unknown
+	}
+	if moved {
 		return gpu.Container{}, Unknown
 	}
 	return e.container, e.owner

@@ -95,7 +95,8 @@ func (p Place) rank() int {
 func parsePath(path string) Place {
 	var p Place
 	slurm := false
-	segments := strings.Split(path, "/")
+	// The kernel marks the cgroup of a container that is ending.
+	segments := strings.Split(strings.TrimSuffix(path, " (deleted)"), "/")
 	for i, segment := range segments {
 		if m := podSegment.FindStringSubmatch(segment); m != nil {
 			switch {

@@ -189,6 +189,44 @@ func TestFind(t *testing.T) {
 	expect(t, bare, 11, gpu.Container{Pod: "systemd/ollama.service"}, Owned)
 }
 
+// A process that moves to another cgroup belongs to the container there from the next time it is read, and to nobody in the
+// poll in between. That of a container which is ending stays its.
+func TestProcessThatMoves(t *testing.T) {
+	n := newNode(t)
+	n.hostPID()
+	n.pod("ml", "a", uid, "main", cid)
+	n.pod("ml", "b", hash, "main", other)
+	a, b, none := gpu.Container{Namespace: "ml", Pod: "a", Name: "main"}, gpu.Container{Namespace: "ml", Pod: "b", Name: "main"},
+		gpu.Container{}
+	f := n.finder(true)
+	in := func(pod, id string) string { return "0::/kubepods/pod" + pod + "/" + id }
+	for i, c := range []struct {
+		cgroup string
+		after  time.Duration
+		want   gpu.Container
+		owner  Owner
+	}{
+		{in(uid, cid), 0, a, Owned},
+		{in(hash, other), placeInterval - time.Second, a, Owned}, // not read again yet
+		{in(hash, other), time.Second, none, Unknown},
+		{in(hash, other), time.Second, b, Owned},
+		{in(hash, other) + "/child", placeInterval, b, Owned},
+		{in(hash, other) + " (deleted)", placeInterval, b, Owned},
+		{"0::/system.slice/sshd.service", placeInterval, none, Unknown},
+		{"0::/system.slice/sshd.service", 0, none, Host},
+		{"0::/user.slice/user-1000.slice/x/pod" + uid, placeInterval, none, Unknown}, // disputed
+		{in(uid, cid), 0, a, Owned},
+		{in(hash, other), -time.Hour, none, Unknown}, // the clock was set
+		{in(hash, other), 0, b, Owned},
+	} {
+		n.now = n.now.Add(c.after)
+		n.process(10, "555", c.cgroup+"\n")
+		if got, owner := f.Find(10); got != c.want || owner != c.owner {
+			t.Errorf("step %d: %+v %v, want %+v %v", i, got, owner, c.want, c.owner)
+		}
+	}
+}
+
 // The outermost pod that this kubelet lists owns a process, whatever cgroups are created inside it.
 func TestForgedCgroupPaths(t *testing.T) {
 	const attacker, victim, unlisted = "11111111-1111-4111-8111-111111111111", uid, "33333333-3333-4333-8333-333333333333"

@@ -415,7 +415,7 @@ func (c *cluster) shares(t *testing.T, n *node) {
 		must(t, "bash", "-euc", `for f in $(find /sys/fs/cgroup -path "*/$0/cgroup.procs"); do echo "$1" >"$f"; done`,
 			strings.TrimPrefix(id, "containerd://"), strconv.Itoa(n.sharing[i]))
 	}
-	// The exporter resolves a process once, when it first sees it: real processes do not change their container.
+	// A new exporter need not wait until it reads the cgroups again.
 	c.kubectl(t, "-n", "monitoring", "delete", "pod", "-l", "app.kubernetes.io/name=gpu-exporter")
 	c.exporters(t, "monitoring")
 	var first *page
