@@ -10,6 +10,7 @@ import (
 const visiblePods = "allocatable nvidia.com/gpu GPU-aaaaaaaa-0000-4000-8000-000000000000 GPU-bbbbbbbb-0000-4000-8000-000000000000\n" +
 	"pod ml/train-0 container main nvidia.com/gpu=GPU-aaaaaaaa-0000-4000-8000-000000000000 pids=5000 nodes=nvidia0,nvidiactl " +
 	"env=DATABASE_PASSWORD:hunter2 env=NVIDIA_VISIBLE_DEVICES:all\n" +
+	"pod ml/train-0 container setup kind=init pids=5003 nodes=nvidia1\n" +
 	"pod ops/agent container main pids=5001 nodes=nvidia0,nvidia1,nvidiactl\n" +
 	"pod ops/closed container main pids=5002 env=DATABASE_PASSWORD:hunter2 " +
 	"env=NVIDIA_VISIBLE_DEVICES:GPU-bbbbbbbb-0000-4000-8000-000000000000\n"
@@ -20,7 +21,9 @@ func TestGPUsThatContainersSee(t *testing.T) {
 	m := node(t, twoGPUs, visiblePods)
 	p := m.start("--containers.visible")
 	p.until(t, "three containers and what they see", func(s series) error {
-		return all(s.is(1, "gpu_container_visible", GPUA, `pod="train-0"`), s.none("gpu_container_visible", GPUB, `pod="train-0"`),
+		return all(s.is(1, "gpu_container_visible", GPUA, `pod="train-0"`), s.none("gpu_container_visible", GPUB, `pod="train-0"`, `container="main"`),
+			s.is(1, "gpu_container_visible", GPUB, `pod="train-0"`, `container="setup"`),
+			s.none("gpu_container_visible", GPUA, `pod="train-0"`, `container="setup"`),
 			s.is(1, "gpu_container_visible", GPUA, `pod="agent"`), s.is(1, "gpu_container_visible", GPUB, `pod="agent"`),
 			s.none("gpu_container_visible", GPUA, `pod="closed"`), s.is(1, "gpu_container_visible", GPUB, `pod="closed"`),
 			s.is(1, "gpu_exporter_source_up", `source="visible"`),

@@ -193,6 +193,12 @@ func (l *Ledger) classifyUsers(c *device) {
 		if !l.allocs.Known || l.clock-r.usedFrom < mismatchDelay {
 			continue
 		}
+		// The kubelet lists no init and ephemeral containers, which may use the GPUs of their pod.
+		if pod := r.key.container.PodName(); slices.ContainsFunc(l.alive[c.id.UUID], func(other *row) bool {
+			return other.isAllocated && other.key.container.PodName() == pod
+		}) {
+			continue
+		}
 		if l.allocatedTo[r.key.container] {
 			r.mismatch = []string{"used_other_gpu"}
 		} else {

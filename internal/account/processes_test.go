@@ -253,6 +253,14 @@ func TestMismatch(t *testing.T) {
 		t.Errorf("q: %v", m)
 	}
 	absent(t, "allocated by who does not hold", w.container("p", "A").Allocated)
+	// An init container of a pod that has the GPU.
+	own := allocate("p", "A", 1)
+	own.Container.Name = "main"
+	w.allocs.List = append(w.allocs.List, own)
+	w.steps(20, 2)
+	if m := w.container("p", "A").Mismatch; m != nil {
+		t.Errorf("mismatch %v of a container beside the one that has the GPU", m)
+	}
 	// Where nobody tells who holds, nobody can be wrong.
 	w.allocs = gpu.Allocations{}
 	w.step(2)

@@ -37,6 +37,8 @@ type KubeletContainer struct {
 	Devices []KubeletDevices
 	Claims  []KubeletClaim
 	PIDs    []int
+	// Unlisted is set for init and ephemeral containers, which the kubelet does not list.
+	Unlisted bool
 	ProcessDetails
 }
 
@@ -334,7 +336,11 @@ func (k *Kubelet) list() ([]KubeletPod, KubeletFault, error) {
 		k.fault.EmptyLists--
 		return nil, KubeletFault{}, nil
 	}
-	return k.node.Pods, k.fault, nil
+	pods := slices.Clone(k.node.Pods)
+	for i := range pods {
+		pods[i].Containers = slices.DeleteFunc(slices.Clone(pods[i].Containers), func(c KubeletContainer) bool { return c.Unlisted })
+	}
+	return pods, k.fault, nil
 }
 
 // kubeletV1 is the v1 service.

@@ -136,6 +136,7 @@ allocatable nvidia.com/gpu GPU-2#not-a-comment
 
 pod a/p container c nvidia.com/gpu=GPU-1::0,GPU-1::1 rdma/hca=x
 pod a/p container c nvidia.com/gpu=GPU-2 numa=1 pids=7,8
+pod a/p container setup kind=init pids=6
 pod a/p container d claim=x driver=gpu.nvidia.com device=gpu-3 pool=node namespace=b share=s
 pod b/q
 pod b/q container e comm=nvidia-cuda-mps nodes=nvidia0,nvidia-caps/nvidia-cap12 env=A:b=c
@@ -153,6 +154,7 @@ process 9 cgroup=/system.slice/x.service env=B:
 					{Resource: "rdma/hca", IDs: []string{"x"}},
 					{Resource: "nvidia.com/gpu", IDs: []string{"GPU-2"}, NUMA: []int64{1}}},
 					PIDs: []int{7, 8}},
+				{Name: "setup", PIDs: []int{6}, Unlisted: true},
 				{Name: "d", Claims: []KubeletClaim{{Namespace: "b", Name: "x", Driver: "gpu.nvidia.com", Pool: "node", Device: "gpu-3",
 					ShareID: "s"}}},
 			}},

@@ -13,14 +13,15 @@ import (
 //
 //	allocatable RESOURCE ID ID ...
 //	pod NAMESPACE/NAME
-//	pod NAMESPACE/NAME container NAME RESOURCE=ID,ID [RESOURCE=ID ...] [numa=0,1] [pids=1,2] [LOOK ...]
+//	pod NAMESPACE/NAME container NAME RESOURCE=ID,ID [RESOURCE=ID ...] [numa=0,1] [pids=1,2] [kind=init] [LOOK ...]
 //	pod NAMESPACE/NAME container NAME claim=NAME driver=DRIVER device=DEVICE [pool=POOL] [namespace=NS] [share=ID]
 //	process PID cgroup=PATH [LOOK ...]
 //
 // where LOOK is comm=NAME, nodes=nvidia0,nvidiactl or env=NAME:VALUE, and "#" begins a comment at the start of a line
 // or after a space. Lines of the same pod, container or
 // resource add up. A resource has a slash, a keyword has none. "numa" applies to the devices on its line,
-// "pids" names processes in the container; "process" is one outside all pods.
+// "pids" names processes in the container, which kind=init or kind=ephemeral makes one that the kubelet does not list;
+// "process" is one outside all pods.
 func ParsePods(name string, r io.Reader) (KubeletNode, error) {
 	n := KubeletNode{Allocatable: map[string][]string{}}
 	lines := bufio.NewScanner(r)
@@ -168,6 +169,8 @@ func (c *KubeletContainer) parse(fields []string) error {
 			return fmt.Errorf("%s is there twice", key)
 		case to != nil:
 			*to = value
+		case key == "kind" && (value == "init" || value == "ephemeral"):
+			c.Unlisted = true
 		case key == "numa", key == "pids":
 			for _, v := range strings.Split(value, ",") {
 				n, err := strconv.ParseUint(v, 10, 31)
