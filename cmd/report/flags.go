@@ -37,6 +37,7 @@ type settings struct {
 	top     int
 	quiet   bool
 	failOn  []limit
+	goal    float64
 	before  *document.Document
 	log     *slog.Logger
 }
@@ -94,6 +95,8 @@ func parse(args []string, stdout, stderr io.Writer) (*settings, error) {
 	zone := flag("time-zone", "Time zone of times, months and hours of the day, such as Europe/Berlin.").Default("UTC").
 		String()
 	compare := flag("compare", "Earlier report (--format=json) to compare with; empty compares with none.").String()
+	flag("goal", "Share of the GPU-hours that should be busy, such as 0.7: a line in the trend; 0 is none.").Default("0").
+		Float64Var(&c.goal)
 	now := flag("now", "Time to use as now, for reproducible reports; empty is the current time.").String()
 	flag("match", `Matchers added to every selector, such as cluster="prod".`).StringVar(&c.options.Match)
 	flag("cluster-label", "Label with the name of the cluster.").Default("cluster").StringVar(&c.options.ClusterLabel)
@@ -178,6 +181,9 @@ func parse(args []string, stdout, stderr io.Writer) (*settings, error) {
 	if auth.CredentialsFile != "" {
 		auth.Type = "Bearer"
 		c.server.HTTP.Authorization = &auth
+	}
+	if !(c.goal >= 0 && c.goal <= 1) {
+		return nil, fmt.Errorf("--goal must be from 0 to 1, got %g", c.goal)
 	}
 	if c.server.Concurrency < 1 {
 		return nil, fmt.Errorf("--prometheus.concurrency must be at least 1, got %d", c.server.Concurrency)

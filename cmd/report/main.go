@@ -75,6 +75,15 @@ func reportMain(ctx context.Context, args []string, stdout, stderr io.Writer) in
 	if c.before != nil {
 		doc.Compare(c.before)
 	}
+	if c.goal > 0 {
+		doc.Aim(c.goal)
+	}
+	if list := c.options.Prices; list != nil {
+		for _, name := range doc.Project(list.Budgets) {
+			doc.Notes = append(doc.Notes, document.Note{Code: "unused_budgets", Text: "The report has no group and no namespace for the " +
+				"budget of " + name + "."})
+		}
+	}
 	if err := write(doc, c, stdout); err != nil {
 		fail(err)
 		return exitBroken

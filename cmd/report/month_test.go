@@ -92,6 +92,7 @@ func TestExitCodes(t *testing.T) {
 		{"two labels", server.URL, []string{"--group-by=label:a,label:b"}, exitUsage, "one label"},
 		{"no budget", server.URL, []string{"--advice.budget=0"}, exitUsage, "must be above 0"},
 		{"a month", server.URL, []string{"--from=2026-02", now, "--group-by=namespace"}, exitOK, ""},
+		{"no goal", server.URL, []string{"--goal=70"}, exitUsage, "from 0 to 1"},
 		{"no matchers", server.URL, []string{"--match={a=\"b\"}"}, exitUsage, "without braces"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -131,6 +132,44 @@ func TestDeterministic(t *testing.T) {
 	for ext := range a {
 		if a[ext] != b[ext] || len(a[ext]) < 500 {
 			t.Errorf("%s is not deterministic, or empty", ext)
+		}
+	}
+}
+
+// A report with prices, budgets and a goal, compared with one of half the price: every format has the money of both.
+func TestPlans(t *testing.T) {
+	server := httptest.NewServer(reporttest.Month(1))
+	defer server.Close()
+	dir := t.TempDir()
+	report := func(prices string, args ...string) {
+		t.Helper()
+		if err := os.WriteFile(dir+"/prices.yaml", []byte(prices), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args = append(args, "--from=2d", "--now="+start.Add(20*24*time.Hour).Format(time.RFC3339), "--prices="+dir+"/prices.yaml")
+		if code, _, stderr := run(t, server.URL, args...); code != exitOK {
+			t.Fatalf("exit code %d: %s", code, stderr)
+		}
+	}
+	report("gpus: [{model: '*', per_hour: 1}]", "--format=json", "--out="+dir+"/before.json")
+	report("{gpus: [{model: '*', per_hour: 2}], budget_per_month: {fleet: 10000, typo: 1}}", "--compare="+dir+"/before.json",
+		"--goal=0.5", "--format=html,md,csv,json,table", "--out="+dir)
+	report("{gpus: [{model: '*', per_hour: 2}], budget_per_month: {fleet: 10000}}", "--compare="+dir+"/before.json",
+		"--goal=0.5", "--format=short", "--out="+dir+"/short.txt")
+	// Eight GPUs: 384 EUR of two days, 11,688 of a month. 4.4 of 8 are busy.
+	money := []string{"11,688 USD", "117 %", "192 USD", "384 USD", "Goal: 50 % busy. Reached: 55 %; 48 of 48 parts"}
+	for file, wants := range map[string][]string{"gpu-report.html": append(money, `class="goal"`), "gpu-report.md": money,
+		"gpu-report.txt": money, "gpu-report.csv": {"projection,", "11688,", "change,", "trend,"},
+		"short.txt":       {"(125 USD, before 62.40 USD)", "11,688 USD", "117 % of the budget", "Goal: 50 %"},
+		"gpu-report.json": {`"cost_per_month": 11688`, "budget of typo", "of other prices (" + reporttest.Model}} {
+		text, err := os.ReadFile(dir + "/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range wants {
+			if !strings.Contains(string(text), want) {
+				t.Errorf("%s has no %q", file, want)
+			}
 		}
 	}
 }

@@ -44,6 +44,9 @@ type Document struct {
 	WhatIf []Packing `json:"what_if"`
 	// Comparison is with an earlier report.
 	Comparison *Comparison `json:"comparison,omitempty"`
+	// Goal is the share of time that should be busy; Projections are of a month at the rate of the period.
+	Goal        *Goal        `json:"goal,omitempty"`
+	Projections []Projection `json:"projections,omitempty"`
 }
 
 // Span is the period of a report.
@@ -378,11 +381,32 @@ type Comparison struct {
 
 // Change is a part of the fleet in two reports. Figures are per day, because periods have different lengths.
 type Change struct {
-	Name         string   `json:"name"`
-	HoursBefore  float64  `json:"hours_per_day_before"`
-	Hours        float64  `json:"hours_per_day"`
-	UnusedBefore float64  `json:"unused_hours_per_day_before"`
-	Unused       float64  `json:"unused_hours_per_day"`
-	CostBefore   *float64 `json:"unused_cost_per_day_before,omitempty"`
-	Cost         *float64 `json:"unused_cost_per_day,omitempty"`
+	Name         string  `json:"name"`
+	HoursBefore  float64 `json:"hours_per_day_before"`
+	Hours        float64 `json:"hours_per_day"`
+	UnusedBefore float64 `json:"unused_hours_per_day_before"`
+	Unused       float64 `json:"unused_hours_per_day"`
+	// Cost is that of all hours, UnusedCost that of gap and idle; absent without prices.
+	CostBefore       *float64 `json:"cost_per_day_before,omitempty"`
+	Cost             *float64 `json:"cost_per_day,omitempty"`
+	UnusedCostBefore *float64 `json:"unused_cost_per_day_before,omitempty"`
+	UnusedCost       *float64 `json:"unused_cost_per_day,omitempty"`
+}
+
+// Goal is the share of the expected GPU-hours that should be busy.
+type Goal struct {
+	Busy float64 `json:"busy"`
+	// Reached is the share of the period, Met the number of the trend's parts that reached the goal.
+	Reached float64 `json:"reached"`
+	Met     int     `json:"parts_met"`
+}
+
+// Projection is what a month of 730.5 hours costs at the rate of the period: of the fleet, and of each group or namespace.
+type Projection struct {
+	Name       string  `json:"name"`
+	Cost       float64 `json:"cost_per_month"`
+	UnusedCost float64 `json:"unused_cost_per_month"`
+	// Saved is what advice saves per month: of the fleet nodes that can be given back, of a part GPU-hours that it frees.
+	Saved  float64  `json:"saved_cost_per_month"`
+	Budget *float64 `json:"budget_per_month,omitempty"`
 }

@@ -69,9 +69,13 @@ func TestCompare(t *testing.T) {
 		}
 		return d
 	}
-	priced := func(a Account, gap float64) Account { a.StateCost = &States{Gap: gap}; return a }
+	priced := func(a Account, gap float64) Account {
+		a.StateCost, a.Cost = &States{Gap: gap}, pointer(2*gap)
+		return a
+	}
 	before := report(10, priced(Account{Namespace: "a", Hours: 100, States: States{Idle: 40, Gap: 10}}, 30),
 		Account{Namespace: "gone", Hours: 20})
+	before.Models = []Account{{Model: "M", Hours: 100, Cost: pointer(200)}, {Model: "N", Hours: 100, Cost: pointer(200)}}
 	before.Advice = []Advice{{Code: AdviseRelease, Workload: "x", Title: "Release x"},
 		{Code: AdviseRelease, Workload: "y", Title: "Release y"}}
 	text, err := json.Marshal(before)
@@ -83,14 +87,23 @@ func TestCompare(t *testing.T) {
 	}
 	now := report(5, priced(Account{Namespace: "a", Hours: 100, States: States{Idle: 10}}, 5), Account{Namespace: "new", Hours: 10})
 	now.Advice = []Advice{{Code: AdviseRelease, Workload: "y", Title: "Release y"}, {Code: AdviseShare, Workload: "z", Title: "Share z"}}
+	now.Models = []Account{{Model: "M", Hours: 50, Cost: pointer(100.05)}, {Model: "N", Hours: 50, Cost: pointer(150)}}
 	now.Compare(before)
 	want := []Change{{Name: "fleet", HoursBefore: 12, Hours: 22, UnusedBefore: 5, Unused: 2},
 		{Name: "a", HoursBefore: 10, Hours: 20, UnusedBefore: 5, Unused: 2}, {Name: "new", Hours: 2}, {Name: "gone", HoursBefore: 2}}
 	c := now.Comparison
-	if x := c.Changes[1]; x.CostBefore == nil || *x.CostBefore != 3 || *x.Cost != 1 {
+	x := &c.Changes[1]
+	if x.CostBefore == nil || *x.CostBefore != 6 || *x.Cost != 2 || *x.UnusedCostBefore != 3 || *x.UnusedCost != 1 {
 		t.Errorf("%+v", x)
 	}
-	c.Changes[1].CostBefore, c.Changes[1].Cost = nil, nil
+	x.CostBefore, x.Cost, x.UnusedCostBefore, x.UnusedCost = nil, nil, nil, nil
+	if len(now.Notes) != 1 || !strings.Contains(now.Notes[0].Text, "prices (N)") {
+		t.Errorf("%+v", now.Notes)
+	}
+	now.GroupLabel, now.Currency = "team", "EUR"
+	if got := now.incomparable(before); len(got) != 3 || !strings.Contains(got[0], `"team"`) || !strings.Contains(got[1], `"EUR"`) {
+		t.Errorf("%v", got)
+	}
 	if !slices.Equal(c.Changes, want) || !slices.Equal(c.Followed, []string{"Release x"}) || !slices.Equal(c.New, []string{"Share z"}) {
 		t.Errorf("%+v", c)
 	}
@@ -98,5 +111,59 @@ func TestCompare(t *testing.T) {
 		if _, err := Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", text, err)
 		}
+	}
+}
+
+// Ten days of two teams: a month of 730.5 hours is 3.04375 times as much. What is unsure, of another kind or of another owner is in
+// no sum.
+func TestPlans(t *testing.T) {
+	teams := func(cluster string) []Account {
+		return []Account{
+			{Cluster: cluster, Namespace: "a", Cost: pointer(100), StateCost: &States{Busy: 60, Gap: 10, Idle: 30}},
+			{Cluster: cluster, Namespace: "b", Cost: pointer(200), StateCost: &States{Busy: 200}},
+			{Cluster: cluster, Namespace: "unpriced"},
+		}
+	}
+	saves := func(owner, saving, confidence string, month *float64) Advice {
+		return Advice{Owner: owner, Cluster: "x", Saving: saving, Confidence: confidence, MonthCost: month}
+	}
+	d := &Document{Period: Span{Hours: 240}, Namespaces: teams("x"),
+		Fleet: Account{Hours: 100, States: States{Busy: 54}, Cost: pointer(400), StateCost: &States{Gap: 10, Idle: 30, Unallocated: 100}},
+		Trend: []Bucket{{States: States{Busy: 7, Idle: 3}}, {States: States{Busy: 6.9, Idle: 3.1}}, {States: States{Busy: 8, NotReported: 2}}},
+		Advice: []Advice{saves("a", SavesHours, "high", pointer(50)), saves("a", SavesHours, "medium", pointer(7)),
+			saves("a", SavesHours, "low", pointer(1000)), saves("a", SavesHours, "high", nil), saves("b", SavesHours, "high", pointer(20)),
+			saves("", SavesNodes, "medium", pointer(300)), saves("a", SavesQueue, "high", pointer(900))}}
+	unknown := d.Project(map[string]float64{"fleet": 1000, "b": 500, "typo": 1, "older": 2})
+	if !slices.Equal(unknown, []string{"older", "typo"}) {
+		t.Errorf("unknown budgets: %v", unknown)
+	}
+	want := []Projection{{Name: "fleet", Cost: 1217.5, UnusedCost: 121.75, Saved: 300, Budget: pointer(1000)},
+		{Name: "a", Cost: 304.375, UnusedCost: 121.75, Saved: 57}, {Name: "b", Cost: 608.75, Saved: 20, Budget: pointer(500)}}
+	for i, x := range d.Projections {
+		if w := want[i]; x.Name != w.Name || x.Cost != w.Cost || x.UnusedCost != w.UnusedCost || x.Saved != w.Saved ||
+			(x.Budget == nil) != (w.Budget == nil) || x.Budget != nil && *x.Budget != *w.Budget {
+			t.Errorf("%+v, want %+v", x, w)
+		}
+	}
+	if len(d.Projections) != len(want) {
+		t.Errorf("%d projections", len(d.Projections))
+	}
+	if d.Aim(0.7); d.Goal.Busy != 0.7 || d.Goal.Reached != 0.54 || d.Goal.Met != 2 {
+		t.Errorf("%+v", d.Goal)
+	}
+	// The same namespace of another cluster, and groups, which have none.
+	for i := range d.Namespaces {
+		d.Namespaces[i].Cluster = "y"
+	}
+	if d.Projections = nil; len(d.Project(nil)) != 0 || d.Projections[1].Saved != 0 {
+		t.Errorf("%+v", d.Projections)
+	}
+	d.Groups = []Account{{Group: "b", Cost: pointer(1)}}
+	if d.Projections = nil; len(d.Project(nil)) != 0 || len(d.Projections) != 2 || d.Projections[1].Saved != 20 {
+		t.Errorf("%+v", d.Projections)
+	}
+	empty := &Document{}
+	if empty.Aim(0.5); empty.Goal.Reached != 0 || len(empty.Project(nil)) != 0 || empty.Projections != nil {
+		t.Errorf("%+v", empty)
 	}
 }

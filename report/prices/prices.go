@@ -4,6 +4,7 @@ package prices
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path"
@@ -22,6 +23,8 @@ type List struct {
 	// EnergyPerKWh is the price of a kilowatt-hour, Overhead the factor for cooling: 1.3 for 30 % more.
 	EnergyPerKWh *float64 `yaml:"energy_per_kwh"`
 	Overhead     *float64 `yaml:"power_usage_effectiveness"`
+	// Budgets are amounts for a month, by group or namespace; fleet is that of all.
+	Budgets map[string]float64 `yaml:"budget_per_month"`
 }
 
 // GPU is the price of a model: its name as the driver reports it, or a pattern such as "*H100*".
@@ -66,14 +69,21 @@ func Parse(text []byte) (*List, error) {
 		return nil, errors.New("energy_per_kwh is not a price")
 	case p.Overhead != nil && !valid(p.Overhead, 1):
 		return nil, errors.New("power_usage_effectiveness must be at least 1")
+	case len(p.GPUs) == 0 && len(p.Budgets) > 0:
+		return nil, errors.New("budget_per_month needs the prices of gpus")
 	case len(p.GPUs) == 0 && p.EnergyPerKWh == nil:
 		return nil, errors.New("neither gpus nor energy_per_kwh is set")
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Budgets)) {
+		if v := p.Budgets[name]; !valid(&v, 0) {
+			return nil, fmt.Errorf("budget_per_month of %q is not an amount", name)
+		}
 	}
 	return &p, nil
 }
 
 func valid(v *float64, minimum float64) bool {
-	return v != nil && *v >= minimum && !math.IsInf(*v, 0) && *v < 1e9
+	return v != nil && *v >= minimum && !math.IsInf(*v, 0) && *v < 1e12
 }
 
 // PerHour returns the price of a GPU-hour.

@@ -2,6 +2,7 @@ package render
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -257,6 +258,63 @@ func packingColumns(d *document.Document) []column[packing] {
 		number("throttled", "Overload", func(p packing) float64 { return p.Overload }, units.Ratio),
 		optional("saved_cost", freed, func(p packing) *float64 { return p.FreedCost }, in(d)),
 		label("query", "", func(p packing) string { return p.Query }),
+	}
+}
+
+// bucketColumns are those of the parts of the trend; hours are those of all states.
+func bucketColumns() []column[*document.Bucket] {
+	columns := []column[*document.Bucket]{
+		label("level", "", func(*document.Bucket) string { return "trend" }),
+		{"from", "", nil, func(b *document.Bucket) any { return &b.From }},
+		number("hours", "", func(b *document.Bucket) float64 { return b.States.Sum() }, units.Hours),
+	}
+	for s := range document.StateCount {
+		columns = append(columns, number(s.String(), "", func(b *document.Bucket) float64 { return b.States.Of(s) }, units.Hours))
+	}
+	return columns
+}
+
+// changeColumns are those of what changed since an earlier report, per day.
+func changeColumns(d *document.Document) []column[*document.Change] {
+	type row = *document.Change
+	titles := [4]string{}
+	if d.Fleet.Cost != nil {
+		titles = [4]string{"Cost before", "Cost", "Unused cost before", "Unused cost"}
+	}
+	return []column[row]{
+		label("level", "", func(row) string { return "change" }),
+		label("title", "Part", func(x row) string { return x.Name }),
+		number("hours_per_day_before", "GPU-hours before", func(x row) float64 { return x.HoursBefore }, units.Hours),
+		number("hours_per_day", "GPU-hours", func(x row) float64 { return x.Hours }, units.Hours),
+		number("unused_per_day_before", "Unused before", func(x row) float64 { return x.UnusedBefore }, units.Hours),
+		number("unused_per_day", "Unused", func(x row) float64 { return x.Unused }, units.Hours),
+		optional("cost_per_day_before", titles[0], func(x row) *float64 { return x.CostBefore }, in(d)),
+		optional("cost_per_day", titles[1], func(x row) *float64 { return x.Cost }, in(d)),
+		optional("unused_cost_per_day_before", titles[2], func(x row) *float64 { return x.UnusedCostBefore }, in(d)),
+		optional("unused_cost_per_day", titles[3], func(x row) *float64 { return x.UnusedCost }, in(d)),
+	}
+}
+
+// projectionColumns are those of what a month costs.
+func projectionColumns(d *document.Document) []column[*document.Projection] {
+	type row = *document.Projection
+	budget, used := "", ""
+	if slices.ContainsFunc(d.Projections, func(p document.Projection) bool { return p.Budget != nil }) {
+		budget, used = "Budget", "Of the budget"
+	}
+	return []column[row]{
+		label("level", "", func(row) string { return "projection" }),
+		label("title", "Part", func(p row) string { return p.Name }),
+		number("cost_per_month", "Cost", func(p row) float64 { return p.Cost }, in(d)),
+		number("unused_cost_per_month", "Unused cost", func(p row) float64 { return p.UnusedCost }, in(d)),
+		number("saved_cost_per_month", "Advice saves", func(p row) float64 { return p.Saved }, in(d)),
+		optional("budget_per_month", budget, func(p row) *float64 { return p.Budget }, in(d)),
+		label("", used, func(p row) string {
+			if p.Budget == nil || *p.Budget == 0 {
+				return "–"
+			}
+			return units.Share(p.Cost, *p.Budget)
+		}),
 	}
 }
 

@@ -35,6 +35,9 @@ type page struct {
 	Head      []cell // of the workloads' numbers
 	Codes     []string
 	WhatIf    table
+	Month     table
+	Changes   table
+	Goal      string
 }
 
 type tile struct{ Value, Label string }
@@ -138,7 +141,13 @@ func number64(x any) *float64 {
 
 func newPage(d *document.Document, o Options) *page {
 	p := &page{D: d, Priced: d.Fleet.Cost != nil, Tiles: tiles(d), Trend: trend(d),
-		WhatIf: tableOf(packingColumns(d), d.WhatIf)}
+		WhatIf: tableOf(packingColumns(d), d.WhatIf), Month: tableOf(projectionColumns(d), d.Projections)}
+	if d.Comparison != nil {
+		p.Changes = tableOf(changeColumns(d), d.Comparison.Changes)
+	}
+	if d.Goal != nil {
+		p.Goal = goal(d)
+	}
 	states := stateColumns(d)
 	p.States.Head = append(cells(states, 0, true), cell{Title: "Definition"})
 	for s := range document.StateCount {
@@ -281,6 +290,10 @@ func trend(d *document.Document) template.HTML {
 				columnWidth,
 				y(at+v), y(at)-y(at+v))
 			at += v
+		}
+		if d.Goal != nil { // busy is the lowest
+			v := y(d.Goal.Busy * k.States.Sum() / k.Hours)
+			fmt.Fprintf(&b, `<line class="goal" x1="%.2f" x2="%.2f" y1="%.2f" y2="%.2f"/>`, x(k.From), x(k.From)+plotWidth*k.Hours/total, v, v)
 		}
 	}
 	form, every := "2 Jan", 24*time.Hour

@@ -83,6 +83,15 @@ func sample(names []string) *document.Document {
 	d.WhatIf = []document.Packing{{Model: name(), Scenario: "share", Text: "pods of " + name(), Items: 5, GPUsBefore: 5,
 		GPUsAfter:  2,
 		FreedHours: 300, FreedCost: pointer(900), Overload: 0.004, Limit: 0.01}}
+	d.Goal = &document.Goal{Busy: 0.7, Reached: 0.4, Met: 3}
+	d.Projections = []document.Projection{{Name: "fleet", Cost: 18262.5, UnusedCost: 2191.5, Saved: 500, Budget: pointer(15000)},
+		{Name: name(), Cost: 7305, UnusedCost: 900, Saved: 400}}
+	d.Comparison = &document.Comparison{Before: document.Span{From: at.Add(-100 * time.Hour), To: at, Hours: 100},
+		Changes: []document.Change{
+			{Name: "fleet", HoursBefore: 216, Hours: 240, UnusedBefore: 96, Unused: 72, CostBefore: pointer(540), Cost: pointer(600),
+				UnusedCostBefore: pointer(240), UnusedCost: pointer(180)},
+			{Name: name(), Hours: 24, Unused: 12}},
+		Followed: []string{"Release 1 GPU of " + name()}, New: []string{"Share the GPU of " + name()}}
 	return d
 }
 
@@ -182,7 +191,10 @@ func TestCSVAndShort(t *testing.T) {
 		"workload": {"workload": "alpha", "gpus": "1"},
 		"advice": {"advice": "release", "saved_hours": "80", "saved_cost": "240", "confidence": "medium",
 			"title": "Release 1 GPU of alpha"},
-		"what_if": {"model": "alpha", "gpus": "5"},
+		"what_if":    {"model": "alpha", "gpus": "5"},
+		"trend":      {"from": "2026-02-04T18:00:00Z", "hours": "100", "busy": "49", "unallocated": "21"},
+		"projection": {"title": "alpha", "cost_per_month": "7305", "unused_cost_per_month": "900", "saved_cost_per_month": "400"},
+		"change":     {"title": "alpha", "hours_per_day": "24", "unused_per_day": "12", "cost_per_day": ""},
 	} {
 		for key, want := range cells {
 			if r := found[level]; r == nil || r[at[key]] != want {
@@ -191,9 +203,12 @@ func TestCSVAndShort(t *testing.T) {
 		}
 	}
 	text := written(t, d, "short")
-	if n := strings.Count(text, "\n"); n < 8 || n > 18 || !strings.Contains(text, "allocated and unused 30 %") ||
+	if n := strings.Count(text, "\n"); n < 8 || n > 20 || !strings.Contains(text, "allocated and unused 30 %") ||
 		!strings.Contains(text, "- alpha: 300 of 1,000 GPU-hours unused") ||
-		!strings.Contains(text, "1. Release 1 GPU of alpha") {
+		!strings.Contains(text, "1. Release 1 GPU of alpha") ||
+		!strings.Contains(text, "Unused per day: 72 GPU-hours, before 96 (180 EUR, before 240 EUR); 1 recommendations done, 1 new\n"+
+			"Goal: 70 % busy. Reached: 40 %; 3 of 10 parts of the trend meet it.\n"+
+			"fleet, a month at this rate: 18,262 EUR, 122 % of the budget\n") {
 		t.Errorf("%d lines: %s", n, text)
 	}
 }

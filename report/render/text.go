@@ -73,6 +73,15 @@ func (w *outline) summary() {
 		"allocation of the containers, and %s are unattributed.\n", units.Hours(d.Fleet.Reclaimable),
 		units.Hours(d.Fleet.Beyond),
 		units.Hours(d.Fleet.Unattributed))
+	if d.Goal != nil {
+		w.printf("%s\n", goal(d))
+	}
+}
+
+// goal says how much of the goal was reached.
+func goal(d *document.Document) string {
+	return fmt.Sprintf("Goal: %s busy. Reached: %s; %d of %d parts of the trend meet it.", units.Ratio(d.Goal.Busy),
+		units.Ratio(d.Goal.Reached), d.Goal.Met, len(d.Trend))
 }
 
 // parts writes the levels and the workloads.
@@ -83,7 +92,7 @@ func (w *outline) parts() {
 	if w.o.shows("workload") && len(w.d.Workloads) > 0 {
 		list(w, "Workloads, largest unused first", workloadColumns(w.d), w.d.Workloads)
 	}
-	w.comparison()
+	w.plans()
 }
 
 func writeTable(out io.Writer, d *document.Document, o Options) error {
@@ -224,7 +233,7 @@ func formula(v any) string {
 	return raw(v)
 }
 
-// writeCSV writes one row for each account and workload; the column level distinguishes them.
+// writeCSV writes a row for each account, workload, advice and so on; the column level distinguishes them.
 func writeCSV(w io.Writer, d *document.Document) error {
 	out := csv.NewWriter(w)
 	fleet := level{Key: "fleet", accounts: []document.Account{d.Fleet}}
@@ -240,7 +249,8 @@ func writeCSV(w io.Writer, d *document.Document) error {
 		add(c.key)
 	}
 	workloads, advised, packed := workloadColumns(d), adviceColumns(d), packingColumns(d)
-	for _, keys := range [][]string{keys(workloads), keys(advised), keys(packed)} {
+	trend, planned, changed := bucketColumns(), projectionColumns(d), changeColumns(d)
+	for _, keys := range [][]string{keys(workloads), keys(advised), keys(packed), keys(trend), keys(planned), keys(changed)} {
 		for _, k := range keys {
 			add(k)
 		}
@@ -253,6 +263,11 @@ func writeCSV(w io.Writer, d *document.Document) error {
 	csvRows(out, d, at, workloads, d.Workloads)
 	csvRows(out, d, at, advised, d.Advice)
 	csvRows(out, d, at, packed, d.WhatIf)
+	csvRows(out, d, at, trend, d.Trend)
+	csvRows(out, d, at, planned, d.Projections)
+	if d.Comparison != nil {
+		csvRows(out, d, at, changed, d.Comparison.Changes)
+	}
 	out.Flush()
 	return out.Error()
 }
@@ -334,30 +349,43 @@ func writeShort(out io.Writer, d *document.Document, o Options) error {
 		printf("%d. %s (%s): saves %s", i+1, units.Clean(a.Title), units.Clean(a.Owner), saves(d, a))
 	}
 	if c := d.Comparison; c != nil && len(c.Changes) > 0 {
-		printf("Unused per day: %s GPU-hours, before %s; %d recommendations done, %d new", units.Hours(c.Changes[0].Unused),
-			units.Hours(c.Changes[0].UnusedBefore), len(c.Followed), len(c.New))
+		x, cost := c.Changes[0], ""
+		if x.UnusedCost != nil && x.UnusedCostBefore != nil {
+			cost = fmt.Sprintf(" (%s, before %s)", in(d)(*x.UnusedCost), in(d)(*x.UnusedCostBefore))
+		}
+		printf("Unused per day: %s GPU-hours, before %s%s; %d recommendations done, %d new", units.Hours(x.Unused),
+			units.Hours(x.UnusedBefore), cost, len(c.Followed), len(c.New))
+	}
+	if d.Goal != nil {
+		printf("%s", goal(d))
+	}
+	for i, p := range d.Projections {
+		if over := p.Budget != nil && p.Cost > *p.Budget; i == 0 || over {
+			budget := ""
+			if p.Budget != nil {
+				budget = ", " + units.Share(p.Cost, *p.Budget) + " of the budget"
+			}
+			printf("%s, a month at this rate: %s%s", units.Clean(p.Name), in(d)(p.Cost), budget)
+		}
 	}
 	return errs.err
 }
 
-// comparison lists what changed since an earlier report.
-func (w *outline) comparison() {
+// plans lists what a month costs, and what changed since an earlier report.
+func (w *outline) plans() {
+	if len(w.d.Projections) > 0 {
+		list(w, "A month at this rate", projectionColumns(w.d), w.d.Projections)
+	}
 	c := w.d.Comparison
 	if c == nil {
 		return
 	}
-	perDay := func(title string, of func(*document.Change) float64) column[*document.Change] {
-		return number("", title, of, units.Hours)
-	}
-	list(w, "Per day, and before", []column[*document.Change]{
-		label("", "Part", func(x *document.Change) string { return x.Name }),
-		perDay("GPU-hours before", func(x *document.Change) float64 { return x.HoursBefore }),
-		perDay("GPU-hours", func(x *document.Change) float64 { return x.Hours }),
-		perDay("Unused before", func(x *document.Change) float64 { return x.UnusedBefore }),
-		perDay("Unused", func(x *document.Change) float64 { return x.Unused }),
-	}, c.Changes)
+	list(w, "Per day, before and now", changeColumns(w.d), c.Changes)
 	w.printf("\n")
 	for _, t := range c.Followed {
 		w.printf("- no longer: %s\n", w.cell(t))
+	}
+	for _, t := range c.New {
+		w.printf("- new: %s\n", w.cell(t))
 	}
 }
