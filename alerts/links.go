@@ -6,7 +6,7 @@ func links() []Alert {
 			Keep: minutes5, Dashboard: gpuDashboard,
 			Parameters: []Parameter{period(2*day, "lookback for lost links")},
 			Expr: `label_replace(max` + byGPU + `(gpu_nvlink_links{state="up"}) < max` + byGPU +
-				`(max_over_time(gpu_nvlink_links{state="up"}[$period:1h]))
+				`(max_over_time(` + nvlinksRecord + `[$period]))
     or (max` + byGPU + `(gpu_nvlink_links{state="up"}) > 0)
       < on (cluster, node) group_left () max by (cluster, node) (gpu_nvlink_links{state="up"}), "problem", "link_down", "", "")
   or on (` + onGPU + `) label_replace(max` + byGPU + `(gpu_fabric_state{state!="completed"}) == 1, "problem", "fabric_not_ready", "", "")
@@ -41,7 +41,7 @@ func links() []Alert {
 			Expr: `label_replace(max` + byGPU + `(gpu_pcie_link_width / on (` + onGPU +
 				`, gpu) gpu_pcie_link_width_max) < 1
     and (
-      max` + byGPU + `(gpu_pcie_link_width) < max` + byGPU + `(max_over_time(gpu_pcie_link_width[$period:1h]))
+      max` + byGPU + `(gpu_pcie_link_width) < max` + byGPU + `(max_over_time(` + widthRecord + `[$period]))
       or max` + byGPU +
 				`(gpu_pcie_link_width) < on (cluster, node) group_left () max by (cluster, node) (gpu_pcie_link_width)
     ), "problem", "lanes", "", "")

@@ -14,7 +14,7 @@ const (
 // gpusOf is the number of GPUs of a node, and gpusBefore its maximum in the period.
 const (
 	gpusOf     = "sum by (cluster, node) (node:gpu_device_up:count)"
-	gpusBefore = "max_over_time(" + gpusOf + "[$period:6h])"
+	gpusBefore = "max_over_time(" + gpusRecord + "[$period])"
 	gpusByNode = "sum by (cluster, node, model) (node:gpu_device_up:count)"
 	gpusOfPeer = "max by (cluster, model) (" + gpusByNode + ")"
 )

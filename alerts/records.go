@@ -50,7 +50,7 @@ func Groups() []Group {
 		{Name: "gpu-exporter-allocation", Records: append(nodeLevels(allocation()), devices()...)},
 		{Name: "gpu-exporter-events", Records: events()},
 		{Name: "gpu-exporter-workloads", Records: append(workloads(), workloadLevels(workloadTime())...)},
-		{Name: "gpu-exporter-workload-gauges", Records: workloadLevels(workloadGauges())},
+		{Name: "gpu-exporter-workload-gauges", Records: append(gpuActivity(), workloadLevels(workloadGauges())...)},
 		{Name: "gpu-exporter-halfhours", Records: halfHours(), Interval: 30 * minute},
 		{Name: "gpu-exporter-requests", Records: requests()},
 		{Name: "gpu-exporter-self", Records: self()},
@@ -72,6 +72,7 @@ const modelRecord = "gpu:gpu_model:info"
 // The records of faults by GPU, and what most of them select.
 const (
 	problemRecord = "gpu:gpu_problems:info"
+	limitedRecord = "gpu:gpu_clock_limited_seconds:rate5m"
 	healthRecord  = "gpu:gpu_health:info"
 	xidRecord     = "gpu:gpu_xid_events:sum"
 	eccRecord     = "gpu:gpu_ecc_errors:sum"
@@ -142,8 +143,8 @@ func memoryAndPower() []perNode {
 			"rate(gpu_energy_joules_total[5m]) or on (" + onGPU + ") gpu_power_watts"},
 		{"gpu_power_limit_watts", "sum", nil, "Sum of the enforced power limits.", "gpu_power_limit_watts"},
 		{"gpu_clock_limited_seconds", "rate5m", []string{"reason"},
-			"GPUs with limited clocks (GPU equivalents), by reason; reasons overlap.",
-			"rate(gpu_clock_limited_seconds_total[5m])"},
+			"GPUs with limited clocks (GPU equivalents), by reason; reasons overlap. No series while none is limited.",
+			limitedRecord},
 	}
 }
 
@@ -234,8 +235,8 @@ func problems() []problem {
 		{"pcie_narrow", "gpu_pcie_link_width < on (cluster, node) group_left () max by (cluster, node) " +
 			"(gpu_pcie_link_width)"},
 		{"thermal_slowdown",
-			`rate(gpu_clock_limited_seconds_total{reason=~"thermal|hw_thermal|sw_thermal"}[5m]) > 0.05`},
-		{"power_brake", `rate(gpu_clock_limited_seconds_total{reason="hw_power_brake"}[5m]) > 0.05`},
+			limitedRecord + `{reason=~"thermal|hw_thermal|sw_thermal"} > 0.05`},
+		{"power_brake", limitedRecord + `{reason="hw_power_brake"} > 0.05`},
 	}
 }
 
@@ -261,6 +262,9 @@ func problemGPUs() []Record {
 			Help: "Memory errors since the driver was loaded, by severity; no series before the first.",
 			Expr: by("sum", []string{"node", "uuid", "gpu", "severity"}, "max by ("+gpuOf+
 				", severity, memory) (gpu_ecc_errors_total > 0)")},
+		{Name: limitedRecord, Labels: []string{"node", "uuid", "gpu", "reason"},
+			Help: "Share of the last 5 minutes in which the GPU's clocks were limited, by reason; no series while they are not.",
+			Expr: "max by (" + gpuOf + ", reason) (rate(gpu_clock_limited_seconds_total[5m]) > 0)"},
 		{Name: problemRecord, Labels: []string{"node", "uuid", "gpu", "problem", "state"},
 			Help: "Problems of GPUs, each with the verdict it leads to; always 1, no series without one. The reasons of " +
 				"gpu_health, and states relative to other GPUs or to time.", Expr: strings.Join(parts, "\n  or ")},
@@ -354,10 +358,20 @@ func workloadTime() []perWorkload {
 
 // activityOfWhole is the activity of the GPUs that are wholly allocated to one pod. A rank that waits for others in NCCL
 // is busy, but its SMs are not active, and it draws less power.
-const activityOfWhole = "(group by (" + onPod + ", uuid) (gpu_container_allocation_ratio > 0.99)) * on (" + onGPU +
-	") group_left () (sum by (" + onGPU + ") (rate(gpu_sm_active_seconds_total[5m])) / (sum by (" + onGPU +
-	") (rate(gpu_profiled_seconds_total[5m])) > 0) or on (" + onGPU + ") sum by (" + onGPU +
-	") (rate(gpu_energy_joules_total[5m])) / max by (" + onGPU + ") (gpu_power_limit_watts))"
+const (
+	activityRecord  = "gpu:gpu_activity:ratio5m"
+	activityOfWhole = "(group by (" + onPod + ", uuid) (gpu_container_allocation_ratio > 0.99)) * on (" + onGPU +
+		") group_left () " + activityRecord
+)
+
+// gpuActivity is the activity of each GPU, which the extremes of a workload read.
+func gpuActivity() []Record {
+	rate := func(counter string) string { return "sum by (" + onGPU + ") (rate(" + counter + "[5m]))" }
+	return []Record{{Name: activityRecord, Labels: []string{"node", "uuid"},
+		Help: "Activity of each GPU over the last 5 minutes: SM activity, or power over its limit before Hopper.",
+		Expr: rate("gpu_sm_active_seconds_total") + " / (" + rate("gpu_profiled_seconds_total") + " > 0) or on (" + onGPU +
+			") " + rate("gpu_energy_joules_total") + " / max by (" + onGPU + ") (gpu_power_limit_watts)"}}
+}
 
 // workloadGauges are the memory, the extremes of utilization, and the last activity of containers.
 func workloadGauges() []perWorkload {
@@ -397,11 +411,19 @@ func (q perWorkload) levels() []Record {
 	}
 }
 
-// halfHours keeps what boards add up over days: a sample every half hour instead of one a minute. Weeks of ten
+// The records of half hours that alerts read.
+const (
+	nvlinksRecord = "gpu:gpu_nvlink_links:max30m"
+	widthRecord   = "gpu:gpu_pcie_link_width:max30m"
+	gpusRecord    = "node:gpu_devices:max30m"
+)
+
+// halfHours keeps what boards add up and alerts look up over days: a sample every half hour instead of one a minute. Weeks of ten
 // thousand workloads are then read in a fraction of a second. They are read over a range alone (sum_over_time and the
 // like); between two samples an instant query finds nothing.
 func halfHours() []Record {
 	labels := []string{"namespace", "workload_type", "workload", "model"}
+	gpu := []string{"node", "uuid", "gpu"}
 	seconds := func(metric, help string) Record {
 		return Record{Name: "workload:" + metric + ":increase30m", Labels: labels, Help: help,
 			Expr: "300 * " + by("sum", labels, "sum_over_time(workload:"+metric+":rate5m[30m:5m])")}
@@ -418,6 +440,16 @@ func halfHours() []Record {
 			Help: "Maximum device memory used by one container on one GPU in the last half hour; one sample each " +
 				"half hour.",
 			Expr: by("max", labels, "max_over_time(workload:gpu_memory_used_bytes:max[30m])")},
+		// What alerts compare with the past: days of each minute of ten thousand GPUs would cost seconds.
+		{Name: nvlinksRecord, Labels: gpu,
+			Help: "Maximum number of active NVLinks of each GPU in the last half hour; one sample each half hour.",
+			Expr: by("max", gpu, `max_over_time(gpu_nvlink_links{state="up"}[30m])`)},
+		{Name: widthRecord, Labels: gpu,
+			Help: "Maximum number of PCIe lanes of each GPU in the last half hour; one sample each half hour.",
+			Expr: by("max", gpu, "max_over_time(gpu_pcie_link_width[30m])")},
+		{Name: gpusRecord, Labels: []string{"node"},
+			Help: "Maximum number of GPUs of each node in the last half hour; one sample each half hour.",
+			Expr: "max_over_time(sum by (cluster, node) (node:gpu_device_up:count)[30m:5m])"},
 	}
 }
 

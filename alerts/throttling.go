@@ -2,7 +2,7 @@ package alerts
 
 func throttling() []Alert {
 	limited := func(reason string) string {
-		return "max" + byGPU + `(rate(gpu_clock_limited_seconds_total{reason="` + reason + `"}[5m]))`
+		return "max" + byGPU + "(" + limitedRecord + `{reason="` + reason + `"})`
 	}
 	part := func(v float64, what string) []Parameter { return []Parameter{number("fraction", v, 0.001, 0.99, what)} }
 	return []Alert{
@@ -45,7 +45,7 @@ func throttling() []Alert {
 			Expr: "max" + byGPU + `(avg_over_time(gpu_clock_hertz{clock="sm"}[15m]))
     < on (cluster, node) group_left () ($clock * max by (cluster, node) (avg_over_time(gpu_clock_hertz{clock="sm"}[15m])))
   and max` + byGPU + `(rate(gpu_busy_seconds_total[15m]) / (rate(gpu_observed_seconds_total[15m]) > 0)) > $busy
-  unless on (` + onGPU + `) (max by (` + onGPU + `) (rate(gpu_clock_limited_seconds_total[15m])) > $limited)`,
+  unless on (` + onGPU + ") " + limitedRecord + " > $limited",
 			Summary: "A busy GPU has a low clock, and the driver gives no reason.",
 			Description: "The SM clock of " + atGPU + ` is only {{ $value | humanize }}Hz while the GPU is busy, and no ` +
 				"reason for limited clocks is active; another GPU of the node runs faster. Compare with the other " +

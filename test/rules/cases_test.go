@@ -267,18 +267,18 @@ func linkCases(t *testing.T) map[string][]testCase {
 			{name: "a few", series: `gpu_nvlink_errors_total{$A,kind="replay"} 0+0.5x60`, checks: "40m -"},
 		},
 		"GPUPCIeDegraded": {
-			pulse(t, "GPUPCIeDegraded", "half the poll groups of its neighbor", 0, "gpu_pcie_link_width{$B}", "4",
+			pulse(t, "GPUPCIeDegraded", "half the width of its neighbor", 0, "gpu_pcie_link_width{$B}", "4",
 				"8", `$A,problem="lanes"`,
 				"gpu_pcie_link_width{$A} 4", "gpu_pcie_link_width_max{$A} 16"),
 			{name: "a slot with eight lanes, as its neighbor's", series: `gpu_pcie_link_width{$A} 8x60
 				gpu_pcie_link_width_max{$A} 16x60
 				gpu_pcie_link_width{$B} 8x60
 				gpu_pcie_link_width_max{$B} 16x60`, checks: "20m -; 50m -"},
-			{name: "a GPU of eight poll groups beside one of sixteen", series: `gpu_pcie_link_width{$A} 8x60
+			{name: "a link of width 8 beside one of 16", series: `gpu_pcie_link_width{$A} 8x60
 				gpu_pcie_link_width_max{$A} 8x60
 				gpu_pcie_link_width{$B} 16x60
 				gpu_pcie_link_width_max{$B} 16x60`, checks: "20m -; 50m -"},
-			pulse(t, "GPUPCIeDegraded", "half the poll groups that it had", 0, "gpu_pcie_link_width{$A}", "16", "8",
+			pulse(t, "GPUPCIeDegraded", "half the width that it had", 0, "gpu_pcie_link_width{$A}", "16", "8",
 				`$A,problem="lanes"`,
 				"gpu_pcie_link_width_max{$A} 16"),
 			{name: "an older generation while at work", series: `gpu_pcie_link_generation{$A} 4x60

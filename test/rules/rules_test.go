@@ -117,6 +117,17 @@ func group(t *testing.T, rule alerts.Rule, c alerts.Config) []alerts.RuleGroup {
 		if g.Name == "gpu-exporter-problems" && strings.Contains(rule.Expr, "gpu:gpu_") {
 			out = append(out, g)
 		}
+		if g.Interval > 0 { // and a case is shorter than half an hour
+			read := alerts.RuleGroup{Name: g.Name}
+			for _, r := range g.Rules {
+				if strings.Contains(rule.Expr, r.Record) {
+					read.Rules = append(read.Rules, r)
+				}
+			}
+			if len(read.Rules) > 0 {
+				out = append(out, read)
+			}
+		}
 	}
 	return append(out, alerts.RuleGroup{Name: "g", Rules: []alerts.Rule{rule}})
 }
