@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
@@ -74,12 +73,12 @@ func (s fakeSlices) Run(context.Context)   {}
 func (s fakeSlices) Value() *source.Slices { return s.slices }
 func (s fakeSlices) Source() gpu.Source    { return gpu.Source{Name: gpu.SourceSlices, Up: true} }
 
-func encode(m proto.Message) mem.BufferSlice {
+func encode(m proto.Message) []byte {
 	b, err := proto.Marshal(m)
 	if err != nil {
 		panic(err)
 	}
-	return mem.BufferSlice{mem.SliceBuffer(b)}
+	return b
 }
 
 // pods builds a List of lines "namespace/pod/container resource=id,id" and
