@@ -80,6 +80,9 @@ type Options struct {
 	// DRACheckpoint is the path of the checkpoint of a DRA driver, which has the MIG devices that the driver
 	// creates, shares of claims and administrators' claims; empty: not read.
 	DRACheckpoint string
+	// Fractions is the directory of the records of NVIDIA's GPU fractioning operator; empty: not read. Leases is the
+	// file of its MPS namespaces, ContainerLogs the host's /var/log/containers, by which containers are named.
+	Fractions, Leases, ContainerLogs string
 	// Logger gets changes of health, and unknown IDs once. The default discards.
 	Logger *slog.Logger
 	// Clock is the time; time.Now by default.
@@ -99,6 +102,7 @@ type Map struct {
 	// The optional data sources; nil: not configured.
 	checkpoint *source.File[source.Checkpoint]
 	dra        *source.File[source.PreparedClaims]
+	fractions  *source.File[source.Fractions]
 	watch      podWatch
 	slices     sliceLister
 	optional   []source.Source // those that are configured
@@ -176,6 +180,10 @@ func newMap(o Options, k kubelet) *Map {
 	if o.DRACheckpoint != "" {
 		m.dra = source.NewDRA(o.DRACheckpoint, from)
 		m.optional = append(m.optional, m.dra)
+	}
+	if o.Fractions != "" {
+		m.fractions = source.NewFractions(o.Fractions, o.Leases, o.ContainerLogs, from)
+		m.optional = append(m.optional, m.fractions)
 	}
 	if o.API != nil {
 		api := *o.API
@@ -373,6 +381,9 @@ func (m *Map) Poll(ctx context.Context) error {
 	if m.dra != nil {
 		m.dra.Poll(ctx)
 	}
+	if m.fractions != nil {
+		m.fractions.Poll(ctx)
+	}
 	m.use(start, response, capacity, err)
 	return nil
 }
@@ -483,6 +494,12 @@ func (m *Map) addCheckpoints(next, before *snapshot) {
 	next.addReceived(entries, before)
 	if m.slices != nil {
 		next.slices = m.slices.Value()
+	}
+	if m.fractions != nil {
+		if next.fractions = m.fractions.Value(); next.fractions == nil && before != nil && m.fractions.Fresh() {
+			next.fractions = before.fractions
+		}
+		next.unsure = next.fractions == nil || next.fractions.Partial
 	}
 	if m.dra != nil {
 		if next.prepared = m.dra.Value(); next.prepared == nil && before != nil && m.dra.Fresh() {

@@ -51,9 +51,18 @@ func (s *snapshot) resolver(inv *gpu.Inventory, pods *source.Pods) *resolver {
 // resolve returns the GPUs of every allocation.
 func (r *resolver) resolve() []resolution {
 	out, members := r.resolvePods()
+	fractional := map[gpu.UUID]bool{}
+	for i := range out {
+		for _, l := range out[i].found {
+			fractional[l.target.GPU] = fractional[l.target.GPU] || out[i].source == gpu.SourceFractions
+		}
+	}
 	for i := range r.direct {
 		d := &r.direct[i]
 		found := r.resolveDirect(d)
+		if deviceid.Placeholder(d.container) && len(found.found) == 1 && fractional[found.found[0].target.GPU] {
+			continue // it reserves the GPU for the containers that are recorded
+		}
 		if all := members[d.container.PodName()]; len(all) > 0 && found.missing == 0 {
 			for _, m := range all {
 				out = append(out, m.of(r.inv, &found))
@@ -135,11 +144,11 @@ const nearlyWhole = 0.99
 // limited is a target with the share and limits of an assignment.
 func limited(inv *gpu.Inventory, a deviceid.Assignment, t deviceid.Target, among int) located {
 	share, memory := a.Limits(inv, t)
-	l := located{target: t, share: share, memory: memory, compute: a.Compute, recorded: true,
+	l := located{target: t, share: share, memory: memory, compute: a.Compute, guaranteed: a.Guaranteed, recorded: true,
 		shared: among > 1 || !a.Exclusive && share.Or(0) < nearlyWhole}
 	if among > 1 {
 		l.share, l.compute = divided(share, among), divided(a.Compute, among)
-		l.memory = divided(memory, among)
+		l.memory, l.guaranteed = divided(memory, among), divided(a.Guaranteed, among)
 	}
 	return l
 }
@@ -176,13 +185,15 @@ func (r *resolver) resolvePods() (out []resolution, members map[gpu.PodName][]me
 		name   string
 	}
 	places, joined := map[group][]gpu.PodName{}, map[group][]member{}
-	listed := map[gpu.PodName]bool{} // with devices
+	listed, has := map[gpu.PodName]bool{}, map[gpu.Container]bool{} // with devices
+	note := func(c gpu.Container) { listed[c.PodName()], has[c] = true, true }
 	for i := range r.direct {
-		listed[r.direct[i].container.PodName()] = true
+		note(r.direct[i].container)
 	}
 	for i := range r.opaque {
-		listed[r.opaque[i].container.PodName()] = true
+		note(r.opaque[i].container)
 	}
+	records := r.fractionalContainers()
 	for _, name := range r.pods.Names() {
 		meta := r.metadata(r.pods, name)
 		if meta == nil || len(r.order[name]) == 0 {
@@ -201,21 +212,35 @@ func (r *resolver) resolvePods() (out []resolution, members map[gpu.PodName][]me
 			}
 			for _, c := range containers {
 				container := gpu.Container{Namespace: name.Namespace, Pod: name.Pod, Name: c}
-				recorded, ok := s.Resolve(&deviceid.Request{Pod: pod, Container: container})
+				req := &deviceid.Request{Pod: pod, Container: container, Inventory: r.inv}
+				if s == deviceid.NvFractions() {
+					req.Recorded = records[container]
+					delete(records, container)
+				}
+				recorded, ok := s.Resolve(req)
 				switch {
 				case !ok:
 				case s.Resource == "":
+					delete(records, container) // it has the GPU that is reserved for its group
 					for _, a := range recorded.GPUs {
 						g := group{s, a.Group}
 						joined[g] = append(joined[g], member{container, a, among, meta.Since})
 					}
-				case !listed[name]:
+				case !listed[name] || s.PerContainer && !has[container]:
 					res := resolution{container: container, resource: s.Resource, since: meta.Since}
 					res.assign(r.inv, recorded, among)
 					out = append(out, res)
 				}
 			}
 		}
+	}
+	for container, gpus := range records { // of pods without metadata
+		if has[container] {
+			continue // its limits are those of what the kubelet lists
+		}
+		res := resolution{container: container, resource: deviceid.NvFractions().Resource}
+		res.assign(r.inv, deviceid.Resolution{Source: gpu.SourceFractions, GPUs: gpus}, 1)
+		out = append(out, res)
 	}
 	members = map[gpu.PodName][]member{}
 	for g, pods := range places {
@@ -224,4 +249,40 @@ func (r *resolver) resolvePods() (out []resolution, members map[gpu.PodName][]me
 		}
 	}
 	return out, members
+}
+
+// fractionalContainers are the GPUs of containers by the records of the GPU fractioning operator. A record has the ID of
+// its container; where the name of that is unknown, it is the only one of its pod, or the GPU is unresolved.
+func (r *resolver) fractionalContainers() map[gpu.Container][]deviceid.Assignment {
+	out := map[gpu.Container][]deviceid.Assignment{}
+	if r.fractions == nil {
+		return out
+	}
+	for i := range r.fractions.List {
+		f := &r.fractions.List[i]
+		order := r.order[f.PodName]
+		uid := r.uids[f.PodName]
+		if meta := r.pods.Get(f.PodName); meta != nil {
+			uid = meta.UID
+		}
+		if len(order) == 0 || uid != "" && f.UID != "" && uid != f.UID {
+			continue // of a pod that has ended
+		}
+		c := gpu.Container{Namespace: f.Namespace, Pod: f.Pod}
+		switch {
+		case slices.Contains(order, f.Container):
+			c.Name = f.Container
+		case len(order) == 1:
+			c.Name = order[0]
+		}
+		gpus := []deviceid.Assignment{{}}
+		if c.Name != "" {
+			gpus = deviceid.Fraction(f.UUIDs, f.Minors, float64(f.MiB), f.Percent)
+		}
+		if before := out[c]; before != nil {
+			gpus = deviceid.Merge(before, gpus)
+		}
+		out[c] = gpus
+	}
+	return out
 }

@@ -7,11 +7,13 @@ import (
 
 // located is a GPU or instance of a resolution, with the allocated share and the limits.
 type located struct {
-	target  deviceid.Target
-	share   gpu.Opt[float64]
-	memory  gpu.Opt[gpu.Bytes]
-	compute gpu.Opt[float64]
-	shared  bool // others may have it too
+	target deviceid.Target
+	share  gpu.Opt[float64]
+	memory gpu.Opt[gpu.Bytes]
+	// guaranteed is the requested memory, where that is beside the limit.
+	guaranteed gpu.Opt[gpu.Bytes]
+	compute    gpu.Opt[float64]
+	shared     bool // others may have it too
 	// recorded means that share and limits are those of a scheme, which may overcommit the GPU.
 	recorded bool
 }

@@ -3,6 +3,7 @@ package podmap
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -40,7 +41,10 @@ type sharingCase struct {
 	links             map[string]string
 	dra               string
 	slices            []string
-	jobs              map[string]string   // ids by file of the job mapping
+	jobs              map[string]string // ids by file of the job mapping
+	maps              map[string]string // records of the GPU fractioning operator by file
+	leases            string
+	logs              []string            // names of container logs
 	want              map[string][]string // by mode
 	labels, annotated map[string]string   // of the last pod
 }
@@ -174,6 +178,15 @@ func readSharing(t testing.TB, path string) *sharing {
 				c.jobs = map[string]string{}
 			}
 			c.jobs[fields[0]] = strings.Join(fields[1:], "\n") + "\n"
+		case "map":
+			if c.maps == nil {
+				c.maps = map[string]string{}
+			}
+			c.maps[fields[0]] = strings.Join(fields[1:], " ")
+		case "leases":
+			c.leases += rest
+		case "log":
+			c.logs = append(c.logs, rest)
 		case "want":
 			mode, line, _ := strings.Cut(rest, " ")
 			c.want[mode] = append(c.want[mode], shorts.Replace(line))
@@ -248,6 +261,21 @@ func (c *sharingCase) setUp(t testing.TB, mode string, now *clock) (*Map, *fakeK
 			t.Fatal(err)
 		}
 	}
+	if c.maps != nil && (mode == "map" || mode == "both") {
+		o.Fractions, o.Leases, o.ContainerLogs = dir+"/map", dir+"/leases.json", dir+"/logs"
+		files := map[string]string{o.Leases: c.leases}
+		for name, text := range c.maps {
+			files[filepath.Join(o.Fractions, name)] = text
+		}
+		for _, name := range c.logs {
+			files[filepath.Join(o.ContainerLogs, name)] = ""
+		}
+		for path, text := range files {
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 	k := &fakeKubelet{pods: c.list(), devices: ids(c.able...)}
 	m := newMap(o, k)
 	if mode == "slices" {
@@ -311,6 +339,9 @@ func sharingLines(h gpu.Allocations) []string {
 		if b, ok := x.MemoryLimit.Get(); ok {
 			s += fmt.Sprintf(" %dMiB", b>>20)
 		}
+		if b, ok := x.MemoryGuaranteed.Get(); ok {
+			s += fmt.Sprintf(" guaranteed %dMiB", b>>20)
+		}
 		if c, ok := x.ComputeLimit.Get(); ok {
 			s += fmt.Sprintf(" %.3g%%", float64(c)*100)
 		}
@@ -326,11 +357,11 @@ func sharingLines(h gpu.Allocations) []string {
 	return out
 }
 
-var sharingModes = []string{"socket", "checkpoint", "annotation", "both", "dra", "slices", "jobs"}
+var sharingModes = []string{"socket", "checkpoint", "annotation", "both", "dra", "slices", "jobs", "map"}
 
 // wanted is the result of a mode.
 func (c *sharingCase) wanted(mode string) []string {
-	for _, from := range map[string][]string{"both": {"both", "checkpoint", "annotation"}}[mode] {
+	for _, from := range map[string][]string{"both": {"both", "map", "checkpoint", "annotation"}}[mode] {
 		if c.want[from] != nil {
 			return c.want[from]
 		}
@@ -364,7 +395,7 @@ func TestEverySharingScheme(t *testing.T) {
 					t.Errorf("%s: nothing is wanted of the socket", c.name)
 				}
 				for _, mode := range sharingModes {
-					if mode == "dra" && c.dra == "" || mode == "slices" && c.slices == nil || mode == "jobs" && c.jobs == nil {
+					if mode == "dra" && c.dra == "" || mode == "slices" && c.slices == nil || mode == "jobs" && c.jobs == nil || mode == "map" && c.maps == nil {
 						continue
 					}
 					inv, now := sharingNode(s.plain), newClock()

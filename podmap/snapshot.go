@@ -30,6 +30,9 @@ type snapshot struct {
 	receives map[string]bool
 	// prepared are the claims that the DRA driver has prepared; nil without its checkpoint.
 	prepared *source.PreparedClaims
+	// fractions are the records of the GPU fractioning operator; nil without. unsure means that some could not be read.
+	fractions *source.Fractions
+	unsure    bool
 	// slices are the devices that DRA drivers publish; nil without.
 	slices *source.Slices
 }

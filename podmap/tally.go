@@ -1,6 +1,7 @@
 package podmap
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -18,11 +19,13 @@ type place struct {
 // tally adds up the resolutions of one place.
 type tally struct {
 	gpu.Allocation
-	share   float64
-	known   bool // every share
-	dated   bool // every start
-	memory  gpu.Bytes
-	compute float64
+	share  float64
+	known  bool // every share
+	dated  bool // every start
+	memory gpu.Bytes
+	// guaranteed is a part of memory.
+	guaranteed gpu.Bytes
+	compute    float64
 	// recorded means that all of it is recorded by schemes, which may overcommit the GPU.
 	recorded bool
 }
@@ -32,6 +35,7 @@ func (t *tally) add(l located, since gpu.Opt[time.Time]) {
 	t.share += share
 	t.known = t.known && ok
 	t.memory += l.memory.Or(0)
+	t.guaranteed += l.guaranteed.Or(0)
 	t.compute += l.compute.Or(0)
 	t.Shared = t.Shared || l.shared
 	t.recorded = t.recorded && l.recorded
@@ -51,7 +55,7 @@ func (s *snapshot) allocations(inv *gpu.Inventory, pods *source.Pods, labels []s
 		container gpu.Container
 		resource  string
 	}
-	var out gpu.Allocations
+	out := gpu.Allocations{Uncertain: s.unsure}
 	tallies, lost := map[place]*tally{}, map[owner]int{}
 	names, gpus := map[gpu.PodName]bool{}, map[string]bool{}
 	for _, res := range s.resolver(inv, pods).resolve() {
@@ -79,6 +83,9 @@ func (s *snapshot) allocations(inv *gpu.Inventory, pods *source.Pods, labels []s
 		if t.memory > 0 {
 			t.MemoryLimit = gpu.Some(t.memory)
 		}
+		if t.guaranteed > 0 {
+			t.MemoryGuaranteed = gpu.Some(t.guaranteed)
+		}
 		if t.compute > 0 {
 			t.ComputeLimit = gpu.Some(gpu.Ratio(min(t.compute, 1)))
 		}
@@ -98,7 +105,7 @@ func (s *snapshot) allocations(inv *gpu.Inventory, pods *source.Pods, labels []s
 	return out
 }
 
-// limit adds the limits of MPS that the plugin set for a container to its direct allocations, where it has one GPU by
+// limit adds the limits of MPS and of NVIDIA's container toolkit that the plugin set for a container to its direct allocations, where it has one GPU by
 // them.
 func (s *snapshot) limit(tallies map[place]*tally) {
 	for key, entry := range s.entries {
@@ -112,9 +119,11 @@ func (s *snapshot) limit(tallies map[place]*tally) {
 			continue
 		}
 		memory, compute := received(entry).MPSLimits()
+		limit, guaranteed := received(entry).ToolkitLimits()
 		if found[0].memory == 0 {
-			found[0].memory = memory.Or(0)
+			found[0].memory = cmp.Or(limit.Or(0), memory.Or(0))
 		}
+		found[0].guaranteed = guaranteed.Or(found[0].guaranteed)
 		found[0].compute = compute.Or(found[0].compute)
 	}
 }

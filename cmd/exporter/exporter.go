@@ -75,7 +75,8 @@ func newExporter(c *config, clock func() time.Time, replaced func(), change hook
 	if c.kubelet {
 		po := podmap.Options{Socket: c.kubeletSocket, Interval: c.kubeletPoll, MaxAge: c.kubeletMaxAge,
 			DirectResources: c.gpuIDResources, PodLabels: c.podLabels, Checkpoint: c.checkpoint,
-			DRACheckpoint: c.draCheckpoint, Dev: c.dev, Logger: c.logger, Clock: clock,
+			DRACheckpoint: c.draCheckpoint, Fractions: c.fractions, Leases: c.mpsNamespaces,
+			ContainerLogs: c.containerLogs, Dev: c.dev, Logger: c.logger, Clock: clock,
 			Polled: func() { e.sampler.AllocationsChanged() }}
 		api := &source.APIOptions{Node: c.node, Server: c.apiServer, TokenFile: c.tokenFile, CAFile: c.caFile}
 		if c.annotations {

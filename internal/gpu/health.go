@@ -11,6 +11,7 @@ const (
 	SourceCheckpoint = "checkpoint"        // the kubelet's device checkpoint
 	SourceAnnotation = "annotation"        // an annotation or label of the pod
 	SourceDRA        = "dra_checkpoint"    // the checkpoint of a DRA driver
+	SourceFractions  = "gpu_fractioning"   // the records of NVIDIA's GPU fractioning operator on the node
 	SourceSlices     = "resource_slices"   // the API server that DRA drivers publish their devices at
 	SourceAPI        = "api"               // the API server that pod metadata is watched at
 	SourceJobs       = "slurm_job_mapping" // the directory of Slurm's job mapping

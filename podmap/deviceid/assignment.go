@@ -21,6 +21,8 @@ type Assignment struct {
 	Group string
 	// Compute is the limit of the GPU's time, 1 for all.
 	Compute gpu.Opt[float64]
+	// Guaranteed is the requested memory in bytes, where that is beside a limit.
+	Guaranteed gpu.Opt[gpu.Bytes]
 	// Exclusive is true where the scheme gives the GPU to no other container.
 	Exclusive bool
 
@@ -68,6 +70,7 @@ func (req *Request) complete(gpus, other []Assignment) {
 	}
 	for i := range gpus {
 		g, o := &gpus[i], at[i]
+		g.Guaranteed = o.Guaranteed
 		if !g.Compute.Present() {
 			g.Compute = o.Compute
 		}

@@ -15,6 +15,8 @@ type Request struct {
 	Inventory *gpu.Inventory
 	// Response is what the plugin returned to the kubelet for this allocation; nil without.
 	Response *Response
+	// Recorded are the GPUs that an agent of the scheme recorded on the node; nil without.
+	Recorded []Assignment
 	// Pod is the pod's metadata; nil without.
 	Pod *Pod
 	// Siblings are the pod's containers with an allocation by this scheme, in the order of the kubelet's response: that

@@ -69,6 +69,9 @@ func (s *Scheme) Resolve(req *Request) (Resolution, bool) {
 		noted = s.annotated(req)
 	}
 	switch {
+	case req.Recorded != nil && (noted == nil || identified(req.Recorded)):
+		req.complete(req.Recorded, noted)
+		return Resolution{gpu.SourceFractions, req.Recorded}, true
 	case given != nil:
 		req.complete(given, noted)
 		return Resolution{gpu.SourceCheckpoint, given}, true
@@ -76,6 +79,11 @@ func (s *Scheme) Resolve(req *Request) (Resolution, bool) {
 		return Resolution{gpu.SourceAnnotation, noted}, true
 	}
 	return Resolution{}, false
+}
+
+// identified reports whether every assignment names a GPU.
+func identified(gpus []Assignment) bool {
+	return !slices.ContainsFunc(gpus, func(a Assignment) bool { return a.Ref == Ref{} })
 }
 
 // Reserves returns the group for which a placeholder pod reserves the GPUs that the kubelet lists for it; false: the

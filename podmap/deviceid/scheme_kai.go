@@ -26,7 +26,7 @@ var kai = Scheme{
 		_, reserved := pod.Annotations[kaiReserved]
 		group := pod.Labels[kaiGroup]
 		return group, group != "" &&
-			(reserved || name.Namespace == "kai-resource-reservation" || name.Namespace == "runai-reservation")
+			(reserved || Placeholder(gpu.Container{Namespace: name.Namespace}))
 	},
 	annotated: func(req *Request) []Assignment {
 		var groups []string
@@ -61,4 +61,9 @@ var kai = Scheme{
 		}
 		return listed[at : at+1]
 	},
+}
+
+// Placeholder reports whether a container is in a namespace of KAI's reservation pods.
+func Placeholder(c gpu.Container) bool {
+	return c.Namespace == "kai-resource-reservation" || c.Namespace == "runai-reservation"
 }

@@ -1,21 +1,27 @@
 package deviceid
 
-import "strings"
+import (
+	"slices"
+	"strings"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
 
 // nvFractionsPrefix begins the annotations of one container, and the container's name follows.
 const nvFractionsPrefix = "nvidia.com/container."
 
 // nvFractions is the fractional sharing of KAI-Scheduler since 0.18, by NVIDIA's GPU fractioning operator: a container
-// that requests nothing of the kubelet gets the GPUs and the memory that the scheduler wrote on its pod.
+// that requests nothing of the kubelet gets the GPUs, the memory and the compute that the scheduler wrote on its pod. The
+// operator's agents record on the node what it got.
 var nvFractions = Scheme{
 	Name:         "nvfractions",
 	Resource:     "nvidia.com/gpu-memory",
 	PerContainer: true,
 	annotated: func(req *Request) []Assignment {
 		value := func(name string) string { return req.annotation(nvFractionsPrefix + req.Container.Name + "." + name) }
-		limit := value("gpu-memory.limit")
+		limit, request := value("gpu-memory.limit"), value("gpu-memory.request")
 		if limit == "" {
-			limit = value("gpu-memory.request") // is then the limit too
+			limit = request // is then the limit too
 		}
 		devices := strings.TrimSpace(value("gpus.devices"))
 		switch {
@@ -29,9 +35,56 @@ var nvFractions = Scheme{
 			return []Assignment{{}} // an unknown GPU
 		}
 		bytes, _ := ParseQuantity(limit)
+		guaranteed, _ := ParseQuantity(request)
+		portion, ok := amount(value("gpu-compute.portion"))
 		for i := range gpus {
-			gpus[i].memory = Bytes(bytes)
+			gpus[i].memory, gpus[i].Guaranteed = Bytes(bytes), Bytes(min(guaranteed, bytes))
+			if ok && portion <= 1 {
+				gpus[i].Compute = percent(max(portion*100, min(portion*1e9, 1))) // at least 1 %, as the operator rounds
+			}
 		}
 		return gpus
 	},
+}
+
+// Fraction is what the agents of the GPU fractioning operator recorded about a container: GPUs by UUID and minor number,
+// MiB of memory and a percentage of the threads. No GPU is an unknown one.
+func Fraction(uuids []string, minors []int, mib float64, threads int) []Assignment {
+	var out []Assignment
+	for _, u := range uuids {
+		r, _ := ParseNVML(u)
+		out = append(out, Assignment{Ref: r})
+	}
+	for _, m := range minors {
+		out = append(out, Assignment{Ref: minorRef(m)})
+	}
+	if len(out) == 0 {
+		out = []Assignment{{}}
+	}
+	for i := range out {
+		out[i].memory, out[i].Compute = mebibytes(mib), percent(float64(threads))
+	}
+	return out
+}
+
+// Merge joins two records of one container. Of the same GPUs the larger limits count; of different ones, which are in
+// use is unknown.
+func Merge(a, b []Assignment) []Assignment {
+	if !slices.EqualFunc(a, b, func(x, y Assignment) bool { return x.Ref == y.Ref }) {
+		return []Assignment{{}}
+	}
+	a = slices.Clone(a)
+	for i := range a {
+		a[i].memory = larger(a[i].memory, b[i].memory)
+		a[i].Compute = larger(a[i].Compute, b[i].Compute)
+	}
+	return a
+}
+
+func larger[T gpu.Bytes | float64](a, b gpu.Opt[T]) gpu.Opt[T] {
+	var none T
+	if b.Or(none) > a.Or(none) {
+		return b
+	}
+	return a
 }

@@ -29,6 +29,9 @@ var driverSchemes = []*Scheme{&draGPU, &draHAMi, &draVGPUManager, &draOther}
 // podSchemes are the schemes whose pods request nothing of the kubelet.
 var podSchemes = []*Scheme{&kai, &nvFractions, &kubeShareOld, &kubeShare, &koordinator}
 
+// NvFractions is the scheme of NVIDIA's GPU fractioning operator.
+func NvFractions() *Scheme { return &nvFractions }
+
 // configured parses the IDs of resources that are configured as direct: every form that names a GPU.
 var configured = Scheme{
 	Name:    "configured",

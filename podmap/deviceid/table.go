@@ -111,7 +111,7 @@ func (p Parser) Parse(id string) Parsed {
 
 // WantsEnv reports whether some scheme reads an environment variable. Others may be secrets, and are not kept.
 func WantsEnv(name string) bool {
-	return hasPrefix(name, "NVIDIA_VISIBLE_DEVICES", "ALIYUN_COM_GPU_", "VOLCANO_GPU_", "CUDA_DEVICE_MEMORY_LIMIT",
+	return hasPrefix(name, "NVIDIA_VISIBLE_DEVICES", "NVIDIA_GPU_MEMORY_", "ALIYUN_COM_GPU_", "VOLCANO_GPU_", "CUDA_DEVICE_MEMORY_LIMIT",
 		"CUDA_DEVICE_SM_LIMIT", "CUDA_MEM_LIMIT", "CUDA_CORE_LIMIT", "MANAGER_VISIBLE_DEVICES", "CUDA_MPS_")
 }
 

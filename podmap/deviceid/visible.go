@@ -166,3 +166,14 @@ func (r *Response) MPSLimits() (memory gpu.Opt[gpu.Bytes], compute gpu.Opt[float
 	}
 	return memory, compute
 }
+
+// ToolkitLimits are the limit and the guaranteed amount of memory that NVIDIA's container toolkit applies to the cgroup
+// of a container, NVIDIA_GPU_MEMORY_LIMIT and NVIDIA_GPU_MEMORY_REQUEST in MiB, where the plugin sets them.
+func (r *Response) ToolkitLimits() (limit, guaranteed gpu.Opt[gpu.Bytes]) {
+	most, ok := amount(r.Env["NVIDIA_GPU_MEMORY_LIMIT"])
+	least, _ := amount(r.Env["NVIDIA_GPU_MEMORY_REQUEST"])
+	if !ok {
+		return limit, mebibytes(least)
+	}
+	return mebibytes(most), mebibytes(min(least, most))
+}

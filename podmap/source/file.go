@@ -29,10 +29,13 @@ type File[T any] struct {
 	Options
 	path, name, what string
 	// read decodes the file, and returns how many of its entries it could not decode.
-	read   func(io.Reader) (value *T, undecoded int, err error)
+	read func(io.Reader) (value *T, undecoded int, err error)
+	// load takes its place where path is a directory, which is read every time.
+	load   func() (value *T, undecoded int, err error)
 	reader *host.Reader
 	state  fileState
 	value  *T
+	lost   int // entries that were not decoded
 
 	mu     sync.Mutex // guards health
 	health gpu.Health
@@ -59,6 +62,10 @@ func (f *File[T]) Poll(ctx context.Context) {
 	now, err := host.Read(ctx, f.reader, f.path, func() (content[T], error) {
 		c := before
 		var err error
+		if f.load != nil {
+			c.value, c.undecoded, err = f.load()
+			return c, err
+		}
 		c.state, err = readChanged(f.path, before.state, func(r io.Reader) (err error) {
 			c.value, c.undecoded, err = f.read(r)
 			return err
@@ -84,6 +91,11 @@ func (f *File[T]) Poll(ctx context.Context) {
 	f.state, f.value = now.state, now.value
 	if f.health.Succeeded(end) > 0 {
 		f.Logger.Info(f.what + " readable again")
+	}
+	if changed := now.undecoded != f.lost; f.load != nil {
+		if f.lost = now.undecoded; !changed {
+			return
+		}
 	}
 	if now.undecoded > 0 {
 		f.health.Lost()

@@ -152,6 +152,8 @@ func TestRights(t *testing.T) {
 			"host /var/log/pods, read-only", "host /var/log/containers, read-only"}},
 		{set: "features.deviceCheckpoint=true", more: []string{"host /var/lib/kubelet/device-plugins, read-only"}},
 		{set: "features.draCheckpoint=true", more: []string{"host /var/lib/kubelet/plugins/gpu.nvidia.com, read-only"}},
+		{set: "features.gpuFractioning=true", more: []string{"host /var/run/gpu-fractioning/map, read-only",
+			"host /var/log/pods, read-only", "host /var/log/containers, read-only"}},
 		{set: "features.podMetadata=true", more: []string{"token", `may [list watch] [pods] of [""]`}},
 		{set: "features.podMetadata=true,features.podLabels={team}", more: []string{"token", `may [list watch] [pods] of [""]`}},
 		{set: "features.resourceSlices=true", more: []string{"token", `may [list] [resourceslices] of ["resource.k8s.io"]`}},

@@ -39,6 +39,7 @@ var sharingSources = []struct{ name, enable string }{
 	{"podresources", "the kubelet's socket"}, {"checkpoint", "`features.deviceCheckpoint`"}, {"annotation", "`features.podMetadata`"},
 	{"dra_checkpoint", "`features.draCheckpoint`"},
 	{"resource_slices", "`features.resourceSlices`"}, {"slurm_job_mapping", "`features.slurmJobMapping`"},
+	{"gpu_fractioning", "`features.gpuFractioning`"},
 }
 
 // sharingSchemes renders a row for each file of testdata/sharing from what its cases expect; the README there describes the format.

@@ -142,6 +142,7 @@ The flags as environment variables, so that gpu-exporter doctor, run by kubectl 
 {{- end -}}
 {{- if $f.deviceCheckpoint -}}{{- $_ := set $o "kubelet.checkpoint" "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint" -}}{{- end -}}
 {{- if $f.draCheckpoint -}}{{- $_ := set $o "kubelet.dra-checkpoint" (printf "/var/lib/kubelet/plugins/%s/checkpoint.json" .Values.kubelet.draDriver) -}}{{- end -}}
+{{- if $f.gpuFractioning -}}{{- $_ := set $o "gpu-fractioning.map-dir" "/var/run/gpu-fractioning/map" -}}{{- end -}}
 {{- if $f.podMetadata -}}{{- $_ := set $o "kubernetes.pods" "true" -}}{{- end -}}
 {{- if $f.resourceSlices -}}{{- $_ := set $o "kubernetes.resource-slices" "true" -}}{{- end -}}
 {{- if $f.containerVisible -}}{{- $_ := set $o "containers.visible" "true" -}}{{- end -}}

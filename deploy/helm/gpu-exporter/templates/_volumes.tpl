@@ -16,11 +16,15 @@ socket and its checkpoint anew.
 {{- /* Created if missing: on a node without the DRA driver the pod would not start. */ -}}
 {{- $out = append $out (dict "name" "dra-checkpoint" "mountPath" (printf "/var/lib/kubelet/plugins/%s" .Values.kubelet.draDriver) "source" (dict "hostPath" (dict "path" (printf "%s/plugins/%s" $kubelet .Values.kubelet.draDriver) "type" "DirectoryOrCreate"))) -}}
 {{- end -}}
+{{- if $f.gpuFractioning -}}
+{{- /* Created if missing, as above: the operator's agent may not have started yet. */ -}}
+{{- $out = append $out (dict "name" "gpu-fractioning" "mountPath" "/var/run/gpu-fractioning/map" "source" (dict "hostPath" (dict "path" "/var/run/gpu-fractioning/map" "type" "DirectoryOrCreate"))) -}}
+{{- end -}}
 {{- if $f.containerMemory -}}
 {{- /* Not at /sys/fs/cgroup, where the runtime mounts the container's own. */ -}}
 {{- $out = append $out (dict "name" "cgroup" "mountPath" "/host/sys/fs/cgroup" "source" (dict "hostPath" (dict "path" "/sys/fs/cgroup" "type" "Directory"))) -}}
 {{- end -}}
-{{- if and (or $f.processes $f.containerMemory) $f.processNames $f.ownership -}}
+{{- if and (or $f.processes $f.containerMemory $f.gpuFractioning) $f.processNames $f.ownership -}}
 {{- $out = append $out (dict "name" "pod-logs" "mountPath" "/var/log/pods" "source" (dict "hostPath" (dict "path" "/var/log/pods" "type" "Directory"))) -}}
 {{- $out = append $out (dict "name" "container-logs" "mountPath" "/var/log/containers" "source" (dict "hostPath" (dict "path" "/var/log/containers" "type" "Directory"))) -}}
 {{- end -}}
