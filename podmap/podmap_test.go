@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
@@ -73,12 +74,12 @@ func (s fakeSlices) Run(context.Context)   {}
 func (s fakeSlices) Value() *source.Slices { return s.slices }
 func (s fakeSlices) Source() gpu.Source    { return gpu.Source{Name: gpu.SourceSlices, Up: true} }
 
-func encode(m proto.Message) []byte {
+func encode(m proto.Message) mem.BufferSlice {
 	b, err := proto.Marshal(m)
 	if err != nil {
 		panic(err)
 	}
-	return b
+	return mem.BufferSlice{mem.SliceBuffer(b)}
 }
 
 // pods builds a List of lines "namespace/pod/container resource=id,id" and

@@ -1,19 +1,28 @@
 package podresources
 
 import (
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"io"
+	"slices"
 	"strings"
+	"unicode/utf8"
 
+	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
-	"github.com/gpu-exporter/gpu-exporter/podmap/wire"
 )
 
-// Plugins that offer a GPU's memory as devices, one ID per MiB, make responses of hundreds of thousands of IDs; as
-// generated messages such a response takes 200 MB. Here its fields are visited in place, and only what is kept is copied.
+// Responses are decoded entry by entry: the outer messages here, the entries by the generated code of k8s.io/kubelet.
+// Plugins that offer a GPU's memory as devices, one ID per MiB, make responses of hundreds of thousands of IDs; as one
+// generated message such a response takes 200 MB.
 //
 // The field numbers are those of k8s.io/kubelet/pkg/apis/podresources; v1 and v1alpha1 share them.
+
 const (
 	fieldPods = 1 // ListPodResourcesResponse
 
@@ -25,57 +34,137 @@ const (
 	fieldContainerDevices = 2
 	fieldContainerClaims  = 5
 
-	fieldDevicesResource = 1 // ContainerDevices
-	fieldDevicesIDs      = 2
-
-	fieldClaimName      = 2 // DynamicResource
-	fieldClaimNamespace = 3
-	fieldClaimDevices   = 4
-
-	fieldClaimCDI    = 1 // ClaimResource
-	fieldClaimDriver = 2
-	fieldClaimPool   = 3
-	fieldClaimDevice = 4
-	fieldClaimShare  = 5
-
-	fieldCDIName = 1 // CDIDevice
-
 	fieldAllocatable = 1 // AllocatableResourcesResponse
 
 	maxCDI = 16 // CDI names of one device of a claim
 )
 
-// name reads a name, which must not be longer than any is.
-func name(value []byte) (string, error) {
-	if len(value) > MaxIDLength {
-		return "", fmt.Errorf("a name of %d bytes", len(value))
+var errWire = errors.New("not a protobuf message")
+
+// wire reads nested messages from the buffers of the transport. Offsets count from the start of the response; each
+// message ends after its length.
+type wire struct {
+	r      *mem.Reader
+	at     int
+	end    int    // of the message that is read
+	buffer []byte // of the entry that is decoded
+}
+
+// ReadByte implements io.ByteReader within the current message.
+func (w *wire) ReadByte() (byte, error) {
+	if w.at >= w.end {
+		return 0, io.ErrUnexpectedEOF
 	}
-	return wire.Text(value)
+	w.at++
+	return w.r.ReadByte()
+}
+
+// decode calls visit for each length-delimited field of a response.
+func decode(data mem.BufferSlice, visit func(w *wire, number protowire.Number, end int) error) error {
+	w := &wire{r: data.Reader(), end: data.Len()}
+	defer w.r.Close()
+	return w.fields(data.Len(), func(number protowire.Number, end int) error { return visit(w, number, end) })
+}
+
+// fields calls visit for each length-delimited field of the message that ends at end, with the field's own end. What
+// visit leaves unread is skipped.
+func (w *wire) fields(end int, visit func(number protowire.Number, end int) error) error {
+	defer func(outer int) { w.end = outer }(w.end)
+	for w.at < end {
+		w.end = end
+		tag, err := binary.ReadUvarint(w)
+		if err != nil {
+			return err
+		}
+		number, kind := protowire.DecodeTag(tag)
+		if !number.IsValid() {
+			return errWire
+		}
+		length := uint64(0)
+		switch kind {
+		case protowire.VarintType:
+			_, err = binary.ReadUvarint(w)
+		case protowire.Fixed64Type:
+			length = 8
+		case protowire.Fixed32Type:
+			length = 4
+		case protowire.BytesType:
+			length, err = binary.ReadUvarint(w)
+		default: // groups, which no message here has
+			return errWire
+		}
+		if err != nil {
+			return err
+		}
+		if length > uint64(end-w.at) {
+			return io.ErrUnexpectedEOF
+		}
+		next := w.at + int(length)
+		if kind == protowire.BytesType {
+			if err := visit(number, next); err != nil {
+				return err
+			}
+		}
+		n, err := w.r.Discard(next - w.at)
+		w.at += n
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bytes returns the field that ends at end. They are valid until the next call.
+func (w *wire) bytes(end int) ([]byte, error) {
+	n := end - w.at
+	w.buffer = slices.Grow(w.buffer[:0], n)[:n]
+	read, err := io.ReadFull(w.r, w.buffer)
+	w.at += read
+	return w.buffer, err
+}
+
+func (w *wire) message(end int, m proto.Message) error {
+	b, err := w.bytes(end)
+	if err != nil {
+		return err
+	}
+	return proto.Unmarshal(b, m)
+}
+
+func (w *wire) name(end int) (string, error) {
+	if n := end - w.at; n > MaxIDLength {
+		return "", fmt.Errorf("a name of %d bytes", n)
+	}
+	b, err := w.bytes(end)
+	if err == nil && !utf8.Valid(b) {
+		err = errors.New("a name is not UTF-8")
+	}
+	return string(b), err
 }
 
 // Decode reads a List response into l.
-func (l *List) Decode(response []byte) error {
-	return wire.Fields(response, func(number protowire.Number, value []byte) error {
+func (l *List) Decode(data mem.BufferSlice) error {
+	return decode(data, func(w *wire, number protowire.Number, end int) error {
 		if number != fieldPods {
 			return nil
 		}
 		if l.Pods++; l.Pods > maxPods {
 			return tooMany("pods", maxPods)
 		}
-		return l.pod(value)
+		return l.pod(w, end)
 	})
 }
 
-func (l *List) pod(message []byte) error {
+func (l *List) pod(w *wire, end int) error {
 	var pod gpu.PodName
 	var names []string
 	var containers []*Container
-	err := wire.Fields(message, func(number protowire.Number, value []byte) (err error) {
+	err := w.fields(end, func(number protowire.Number, end int) (err error) {
 		switch number {
 		case fieldPodName:
-			pod.Pod, err = name(value)
+			pod.Pod, err = w.name(end)
 		case fieldPodNamespace:
-			pod.Namespace, err = name(value)
+			pod.Namespace, err = w.name(end)
 		case fieldPodContainers:
 			if l.shared.containers++; l.shared.containers > maxContainers {
 				return tooMany("containers", maxContainers)
@@ -85,7 +174,7 @@ func (l *List) pod(message []byte) error {
 			}
 			c := &Container{Devices: Devices{shared: l.shared}}
 			var name string
-			name, err = c.decode(value)
+			name, err = c.decode(w, end)
 			names, containers = append(names, name), append(containers, c)
 		}
 		return err
@@ -99,142 +188,81 @@ func (l *List) pod(message []byte) error {
 	return err
 }
 
-func (c *Container) decode(message []byte) (containerName string, err error) {
-	err = wire.Fields(message, func(number protowire.Number, value []byte) (err error) {
+func (c *Container) decode(w *wire, end int) (name string, err error) {
+	err = w.fields(end, func(number protowire.Number, end int) (err error) {
 		switch number {
 		case fieldContainerName:
-			containerName, err = name(value)
+			name, err = w.name(end)
 		case fieldContainerDevices:
-			err = c.devices(value)
+			err = c.devices(w, end)
 		case fieldContainerClaims:
-			err = c.claim(value)
+			err = c.claim(w, end)
 		}
 		return err
 	})
-	return containerName, err
+	return name, err
 }
 
-// devices reads a ContainerDevices: usually one ID, in the same message as its resource. The resource may follow its IDs.
-func (d *Devices) devices(message []byte) error {
-	var resource string
-	listed := 0
-	err := wire.Fields(message, func(number protowire.Number, value []byte) (err error) {
-		switch number {
-		case fieldDevicesResource:
-			resource, err = name(value)
-		case fieldDevicesIDs:
-			listed++
-		}
-		return err
-	})
-	if err != nil || listed == 0 {
+// devices reads a ContainerDevices: usually one ID, in the same message as its resource.
+func (d *Devices) devices(w *wire, end int) error {
+	var m podresources.ContainerDevices
+	if err := w.message(end, &m); err != nil {
 		return err
 	}
-	if d.shared.ids += listed; d.shared.ids > maxIDs {
+	if len(m.ResourceName) > MaxIDLength {
+		return fmt.Errorf("a resource name of %d bytes", len(m.ResourceName))
+	}
+	if len(m.DeviceIds) == 0 {
+		return nil
+	}
+	if d.shared.ids += len(m.DeviceIds); d.shared.ids > maxIDs {
 		return tooMany("device IDs", maxIDs)
 	}
-	ids, err := d.of(resource)
+	ids, err := d.of(m.ResourceName)
 	if err != nil {
 		return err
 	}
-	return wire.Fields(message, func(number protowire.Number, value []byte) error {
-		if number != fieldDevicesIDs {
-			return nil
-		}
-		id, err := wire.Text(value)
-		if err == nil {
-			ids.add(id, d.shared.Hash)
-		}
-		return err
-	})
+	for _, id := range m.DeviceIds {
+		ids.add(id, d.shared.Hash)
+	}
+	return nil
 }
 
 // claim reads a DynamicResource. The kubelet repeats in the CDI names of a device those of the driver's devices before
 // it; what is left are its own.
-func (c *Container) claim(message []byte) error {
-	var claim [2]string
-	listed := 0
-	err := wire.Fields(message, func(number protowire.Number, value []byte) (err error) {
-		switch number {
-		case fieldClaimName:
-			claim[1], err = wire.Text(value)
-		case fieldClaimNamespace:
-			claim[0], err = wire.Text(value)
-		case fieldClaimDevices:
-			listed++
-		}
-		return err
-	})
-	if err != nil {
+func (c *Container) claim(w *wire, end int) error {
+	var m podresources.DynamicResource
+	if err := w.message(end, &m); err != nil {
 		return err
 	}
-	if c.shared.claims += listed; c.shared.claims > maxClaimDevices {
+	if c.shared.claims += len(m.ClaimResources); c.shared.claims > maxClaimDevices {
 		return tooMany("devices of claims", maxClaimDevices)
 	}
 	before := map[[2]string]bool{} // by driver and CDI name
-	return wire.Fields(message, func(number protowire.Number, value []byte) error {
-		if number != fieldClaimDevices {
-			return nil
+	for _, d := range m.ClaimResources {
+		if len(d.DriverName) > MaxIDLength || len(d.DeviceName) > MaxIDLength || len(d.PoolName) > MaxIDLength {
+			return fmt.Errorf("a device of claim %.64q has a name of more than %d bytes", m.ClaimName, MaxIDLength)
 		}
-		device, err := claimDevice(value, before)
-		device.Claim = claim
-		c.Claims = append(c.Claims, device)
-		return err
-	})
-}
-
-// claimDevice reads a ClaimResource.
-func claimDevice(message []byte, before map[[2]string]bool) (ClaimDevice, error) {
-	var d ClaimDevice
-	var cdi []string
-	err := wire.Fields(message, func(number protowire.Number, value []byte) (err error) {
-		switch number {
-		case fieldClaimDriver:
-			d.Driver, err = name(value)
-		case fieldClaimPool:
-			d.Pool, err = name(value)
-		case fieldClaimDevice:
-			d.Name, err = name(value)
-		case fieldClaimShare:
-			d.Part = true
-		case fieldClaimCDI:
-			cdi, err = cdiName(cdi, value)
+		var own []string
+		for _, cdi := range d.CdiDevices {
+			key := [2]string{d.DriverName, cdi.Name}
+			if !before[key] && len(cdi.Name) <= MaxIDLength && len(own) < maxCDI {
+				own = append(own, cdi.Name)
+			}
+			before[key] = true
 		}
-		return err
-	})
-	var own []string
-	for _, name := range cdi {
-		key := [2]string{d.Driver, name}
-		if !before[key] && len(own) < maxCDI {
-			own = append(own, name)
-		}
-		before[key] = true
+		c.Claims = append(c.Claims, ClaimDevice{Driver: d.DriverName, Claim: [2]string{m.ClaimNamespace, m.ClaimName},
+			Pool: d.PoolName, Name: d.DeviceName, Part: d.ShareId != nil, CDI: strings.Join(own, ",")})
 	}
-	d.CDI = strings.Join(own, ",")
-	return d, err
-}
-
-// cdiName appends the name of a CDIDevice, unless it is too long to be one.
-func cdiName(names []string, message []byte) ([]string, error) {
-	name := ""
-	err := wire.Fields(message, func(number protowire.Number, value []byte) (err error) {
-		if number == fieldCDIName {
-			name, err = wire.Text(value)
-		}
-		return err
-	})
-	if err != nil || len(name) > MaxIDLength {
-		return names, err
-	}
-	return append(names, name), nil
+	return nil
 }
 
 // Decode reads a GetAllocatableResources response into d.
-func (d *Devices) Decode(response []byte) error {
-	return wire.Fields(response, func(number protowire.Number, value []byte) error {
+func (d *Devices) Decode(data mem.BufferSlice) error {
+	return decode(data, func(w *wire, number protowire.Number, end int) error {
 		if number != fieldAllocatable {
 			return nil
 		}
-		return d.devices(value)
+		return d.devices(w, end)
 	})
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
-	"github.com/gpu-exporter/gpu-exporter/podmap/wire"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
@@ -38,12 +38,12 @@ func keepSome() Filter {
 
 var seed = maphash.MakeSeed()
 
-func encode(m proto.Message) []byte {
+func encode(m proto.Message) mem.BufferSlice {
 	b, err := proto.Marshal(m)
 	if err != nil {
 		panic(err)
 	}
-	return b
+	return mem.BufferSlice{mem.SliceBuffer(b)}
 }
 
 // render renders a List: one line per container, its IDs and its claims.
@@ -151,12 +151,30 @@ func TestDecodeReadsWhatTheGeneratedCodeReads(t *testing.T) {
 	}
 }
 
+// The response comes in buffers of the transport.
+func TestDecodeAcrossBuffers(t *testing.T) {
+	whole := encode(wireSample()).Materialize()
+	for size := 1; size < len(whole); size++ {
+		var data mem.BufferSlice
+		for piece := range slices.Chunk(whole, size) {
+			data = append(data, mem.SliceBuffer(piece))
+		}
+		l := NewList(keepSome())
+		if err := l.Decode(data); err != nil {
+			t.Fatalf("pieces of %d: %v", size, err)
+		}
+		if got, want := render(l), renderProto(wireSample()); !slices.Equal(got, want) {
+			t.Fatalf("pieces of %d: %q\nwant %q", size, got, want)
+		}
+	}
+}
+
 func TestDecodeRefusesHalfAMessage(t *testing.T) {
-	whole := encode(wireSample())
+	whole := encode(wireSample()).Materialize()
 	for n := 1; n < len(whole); n++ {
 		var list podresources.ListPodResourcesResponse
 		theirs := proto.Unmarshal(whole[:n], &list)
-		ours := NewList(keepSome()).Decode(whole[:n])
+		ours := NewList(keepSome()).Decode(mem.BufferSlice{mem.SliceBuffer(whole[:n])})
 		if (theirs == nil) != (ours == nil) {
 			t.Fatalf("%d bytes: %v, and the generated code: %v", n, ours, theirs)
 		}
@@ -172,7 +190,7 @@ func TestDecodeNamesAfterWhatTheyName(t *testing.T) {
 	container := slices.Concat(text(fieldContainerDevices, string(devices)), text(fieldContainerName, "c"))
 	pod := slices.Concat(text(fieldPodContainers, string(container)), text(fieldPodNamespace, "n"), text(fieldPodName, "p"))
 	l := NewList(keepSome())
-	if err := l.Decode(text(fieldPods, string(pod))); err != nil {
+	if err := l.Decode(mem.BufferSlice{mem.SliceBuffer(text(fieldPods, string(pod)))}); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := strings.Join(render(l), " "), `{"n" "p" "c"} "r/a" "7" {"n" "p" "c"} "r/a" "8"`; got != want {
@@ -193,10 +211,10 @@ func TestDecodeRefusesNamesThatAreNone(t *testing.T) {
 	}
 	raw := protowire.AppendString(protowire.AppendTag(nil, fieldPodName, protowire.BytesType), "\xff")
 	raw = protowire.AppendBytes(protowire.AppendTag(nil, fieldPods, protowire.BytesType), raw)
-	if err := NewList(keepSome()).Decode(raw); err == nil {
+	if err := NewList(keepSome()).Decode(mem.BufferSlice{mem.SliceBuffer(raw)}); err == nil {
 		t.Error("a name that is not UTF-8")
 	}
-	if err := NewList(keepSome()).Decode([]byte{0x0b}); !errors.Is(err, wire.ErrMessage) {
+	if err := NewList(keepSome()).Decode(mem.BufferSlice{mem.SliceBuffer([]byte{0x0b})}); !errors.Is(err, errWire) {
 		t.Errorf("a group: %v", err)
 	}
 }
@@ -255,7 +273,7 @@ func TestResponsesBeyondTheBounds(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			start := time.Now()
-			err := NewList(keepSome()).Decode(tt.response)
+			err := NewList(keepSome()).Decode(mem.BufferSlice{mem.SliceBuffer(tt.response)})
 			runtime.ReadMemStats(&after)
 			switch {
 			case tt.want == "" && err != nil, tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
@@ -271,19 +289,15 @@ func TestResponsesBeyondTheBounds(t *testing.T) {
 	}
 }
 
-// The numbers that the decoder assumes are those that are published, and v1alpha1 has the same.
+// The numbers that the decoder assumes of the outer messages are those that are published, and v1alpha1's entries are
+// written as v1's.
 func TestFieldNumbers(t *testing.T) {
 	for _, c := range []struct {
 		message proto.Message
 		fields  map[string]int
 	}{
-		{&podresourcesalpha.ContainerDevices{}, map[string]int{"resource_name": fieldDevicesResource, "device_ids": fieldDevicesIDs}},
-		{&podresources.ContainerDevices{}, map[string]int{"resource_name": fieldDevicesResource, "device_ids": fieldDevicesIDs}},
-		{&podresources.DynamicResource{}, map[string]int{"claim_name": fieldClaimName, "claim_namespace": fieldClaimNamespace,
-			"claim_resources": fieldClaimDevices}},
-		{&podresources.ClaimResource{}, map[string]int{"cdi_devices": fieldClaimCDI, "driver_name": fieldClaimDriver,
-			"pool_name": fieldClaimPool, "device_name": fieldClaimDevice, "share_id": fieldClaimShare}},
-		{&podresources.CDIDevice{}, map[string]int{"name": fieldCDIName}},
+		{&podresourcesalpha.ContainerDevices{}, map[string]int{"resource_name": 1, "device_ids": 2}},
+		{&podresources.ContainerDevices{}, map[string]int{"resource_name": 1, "device_ids": 2}},
 		{&podresources.ListPodResourcesResponse{}, map[string]int{"pod_resources": fieldPods}},
 		{&podresources.PodResources{}, map[string]int{"name": fieldPodName, "namespace": fieldPodNamespace,
 			"containers": fieldPodContainers}},
@@ -308,15 +322,15 @@ func TestFieldNumbers(t *testing.T) {
 // FuzzDecode compares the decoder with the generated one: what both decode is equal, and what ours decodes is a
 // message. Ours refuses what theirs forgives: groups, and names too long to be any.
 func FuzzDecode(f *testing.F) {
-	f.Add(encode(wireSample()))
+	f.Add(encode(wireSample()).Materialize())
 	f.Add([]byte{0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		l := NewList(keepSome())
-		if err := l.Decode(data); err != nil {
+		if err := l.Decode(mem.BufferSlice{mem.SliceBuffer(data)}); err != nil {
 			return
 		}
 		a := NewDevices(keepSome())
-		_ = a.Decode(data)
+		_ = a.Decode(mem.BufferSlice{mem.SliceBuffer(data)})
 		var list podresources.ListPodResourcesResponse
 		if err := proto.Unmarshal(data, &list); err != nil {
 			return // of a field of a wrong kind, or an id that is not UTF-8: we skip the one and disbelieve the other

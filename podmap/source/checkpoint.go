@@ -12,10 +12,10 @@ import (
 	"slices"
 	"strings"
 
-	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
-	"github.com/gpu-exporter/gpu-exporter/podmap/wire"
 )
 
 const (
@@ -34,22 +34,6 @@ const (
 	maxItems = 256
 	// volumeDevices is where the container runtime looks for device names that are given as mounts.
 	volumeDevices = "/var/run/nvidia-container-devices"
-)
-
-// The field numbers of k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1.
-const (
-	fieldEnv         = 1 // ContainerAllocateResponse
-	fieldMounts      = 2
-	fieldNodes       = 3
-	fieldAnnotations = 4
-	fieldCDI         = 5
-
-	fieldMapKey   = 1 // an entry of fieldEnv or fieldAnnotations
-	fieldMapValue = 2
-
-	fieldMountContainerPath = 1 // Mount
-	fieldNodeHostPath       = 2 // DeviceSpec
-	fieldCDIName            = 1 // CDIDevice
 )
 
 // Response is what a plugin returned to the kubelet for one container and resource, as far as it is kept.
@@ -185,57 +169,24 @@ func (e *Entry) decode(text string, keep Keep) bool {
 	if err != nil {
 		return false
 	}
-	env, annotations := map[string]string{}, map[string]string{}
-	err = wire.Fields(raw, func(number protowire.Number, value []byte) error {
-		switch number {
-		case fieldEnv:
-			return addEntry(env, value)
-		case fieldAnnotations:
-			return addEntry(annotations, value)
-		case fieldMounts:
-			path, err := textField(value, fieldMountContainerPath)
-			if name, ok := strings.CutPrefix(path, volumeDevices+"/"); ok {
-				e.Mounts = keepName(e.Mounts, name)
-			}
-			return err
-		case fieldNodes:
-			path, err := textField(value, fieldNodeHostPath)
-			e.Nodes = keepName(e.Nodes, path)
-			return err
-		case fieldCDI:
-			name, err := textField(value, fieldCDIName)
-			e.CDI = keepName(e.CDI, name)
-			return err
-		}
-		return nil
-	})
-	if err != nil {
-		e.Response = Response{}
+	var m deviceplugin.ContainerAllocateResponse
+	if err := proto.Unmarshal(raw, &m); err != nil {
 		return false
 	}
-	e.Env, e.Annotations = keepTexts(env, keep.Env), keepTexts(annotations, keep.Annotation)
-	return true
-}
-
-// textField returns a text field of a message; empty where it is absent.
-func textField(message []byte, field protowire.Number) (text string, err error) {
-	err = wire.Fields(message, func(number protowire.Number, value []byte) (err error) {
-		if number == field {
-			text, err = wire.Text(value)
-		}
-		return err
-	})
-	return text, err
-}
-
-// addEntry adds an entry of an encoded map to m.
-func addEntry(m map[string]string, entry []byte) error {
-	name, err := textField(entry, fieldMapKey)
-	if err != nil {
-		return err
+	e.Env = keepTexts(m.Envs, keep.Env)
+	e.Annotations = keepTexts(m.Annotations, keep.Annotation)
+	for _, d := range m.Devices {
+		e.Nodes = keepName(e.Nodes, d.GetHostPath())
 	}
-	m[name], err = textField(entry, fieldMapValue)
-	return err
+	for _, d := range m.CdiDevices {
+		e.CDI = keepName(e.CDI, d.GetName())
+	}
+	for _, v := range m.Mounts {
+		if name, ok := strings.CutPrefix(v.GetContainerPath(), volumeDevices+"/"); ok {
+			e.Mounts = keepName(e.Mounts, name)
+		}
+	}
+	return true
 }
 
 func keepName(names []string, name string) []string {

@@ -364,7 +364,7 @@ func TestRateLimiter(t *testing.T) {
 		<-exhausted
 		rejected := false
 		for range 1000 {
-			if m.Poll(t.Context()) != nil && strings.Contains(m.Allocations(inv).Sources[0].Message, "rate limited") {
+			if err := m.Poll(t.Context()); status.Code(err) == codes.ResourceExhausted {
 				rejected = true
 				break
 			}

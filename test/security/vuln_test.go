@@ -17,15 +17,14 @@ import (
 func TestVulnerabilitiesOffline(t *testing.T) {
 	const entry = `{"schema_version":"1.3.1","id":"GO-2099-0001","modified":"2026-01-01T00:00:00Z",` +
 		`"published":"2026-01-01T00:00:00Z","summary":"Planted","details":"Planted.",` +
-		`"affected":[{"package":{"name":"github.com/prometheus/client_golang","ecosystem":"Go"},` +
+		`"affected":[{"package":{"name":"google.golang.org/grpc","ecosystem":"Go"},` +
 		`"ranges":[{"type":"SEMVER","events":[{"introduced":"0"}]}],"ecosystem_specific":` +
-		`{"imports":[{"path":"github.com/prometheus/client_golang/prometheus"}]}}],` +
+		`{"imports":[{"path":"google.golang.org/grpc"}]}}],` +
 		`"database_specific":{"url":"https://pkg.go.dev/vuln/GO-2099-0001"}}`
 	harmless := map[string]string{"index/db.json": `{"modified":"2026-01-01T00:00:00Z"}`, "index/modules.json": "[]",
 		"index/vulns.json": "[]"}
 	planted := map[string]string{"index/db.json": harmless["index/db.json"], "index/vulns.json": "[]",
-		"index/modules.json": `[{"path":"github.com/prometheus/client_golang",` +
-			`"vulns":[{"id":"GO-2099-0001","modified":"2026-01-01T00:00:00Z"}]}]`,
+		"index/modules.json":   `[{"path":"google.golang.org/grpc","vulns":[{"id":"GO-2099-0001","modified":"2026-01-01T00:00:00Z"}]}]`,
 		"ID/GO-2099-0001.json": entry}
 	database := filepath.Join(t.TempDir(), "vulndb.zip")
 	for _, tt := range []struct {
