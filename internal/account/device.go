@@ -13,7 +13,8 @@ func newGPU(id gpu.Identity) *device {
 	return c
 }
 
-// layout applies the MIG layout and reports whether it changed. An instance keeps its counters while it exists.
+// layout applies the MIG layout and reports whether it changed. An instance keeps its counters while it exists; one that
+// was recreated with another size under its UUID has other series.
 func (c *device) layout(s *gpu.Slow) bool {
 	mode, _ := s.MIGMode.Get()
 	if !mode.Current {
@@ -29,7 +30,7 @@ func (c *device) layout(s *gpu.Slow) bool {
 	same := c.mig && len(c.parts) == len(s.Instances)+1
 	for i := 0; same && i < len(s.Instances); i++ {
 		a, b := &c.parts[i].instance, &s.Instances[i]
-		same = a.UUID == b.UUID && a.GI == b.GI && a.Share == b.Share && len(a.Compute) == len(b.Compute)
+		same = a.UUID == b.UUID && a.GI == b.GI && a.Profile == b.Profile && a.Share == b.Share && len(a.Compute) == len(b.Compute)
 	}
 	if same {
 		for i := range s.Instances {
@@ -47,8 +48,7 @@ func (c *device) layout(s *gpu.Slow) bool {
 		share, known := in.Share.Get()
 		p := &part{act: &activity{}}
 		if i := slices.IndexFunc(before, func(p *part) bool {
-			return p.kind == migInstance &&
-				p.instance.UUID == in.UUID
+			return p.kind == migInstance && p.instance.UUID == in.UUID && p.instance.GI == in.GI && p.instance.Profile == in.Profile
 		}); i >= 0 {
 			p = before[i]
 		}

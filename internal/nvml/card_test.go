@@ -843,6 +843,91 @@ process gpu=0 pid=77 gi=7 memory=1GiB busy=100% from=30s
 	}
 }
 
+// TestLifeOfInstances: what is read of the instances of a GPU while they are removed, recreated and resized, and around a
+// call that hangs. A pair of profiling samples is of one instance and of two successive polls.
+func TestLifeOfInstances(t *testing.T) {
+	r := playText(t, `
+gpu 0 board=b
+  GpmQueryDeviceSupport = 1
+  Gpm[1] = 100*util
+mig gpu=0 layout="gi=1 profile=3g.40gb start=0 size=4 uuid=MIG-a ; gi=7 profile=1g.10gb start=4 size=1 uuid=MIG-b"
+at 20s gpu 0 mig apply layout="gi=1 profile=3g.40gb start=0 size=4 uuid=MIG-a"
+at 40s gpu 0 mig apply layout="gi=1 profile=3g.40gb start=0 size=4 uuid=MIG-a ; gi=7 profile=1g.10gb start=4 size=1 uuid=MIG-c"
+at 60s gpu 0 mig apply layout="gi=1 profile=3g.40gb start=0 size=4 uuid=MIG-a ; gi=8 profile=1g.10gb start=5 size=1 uuid=MIG-c"
+at 80s gpu 0 mig apply layout="gi=1 ci=0 profile=3g.40gb slices=1 start=0 size=4 uuid=MIG-a ; gi=1 ci=1 slices=2 uuid=MIG-a1 index=5"
+at 100s gpu 0 hang GpmMigSampleGet
+at 110s gpu 0 restore
+at 140s gpu 0 mig apply layout="gi=0 profile=7g.80gb start=0 size=8 uuid=MIG-a"
+process gpu=0 pid=11 gi=1 memory=7GiB busy=50% period=1s
+process gpu=0 pid=77 gi=7 memory=1GiB busy=100% period=1s
+`)
+	c := r.open()[0]
+	instances := func(s gpu.Slow) string {
+		var out []string
+		for _, in := range s.Instances {
+			share := in.Share.Or(-1)
+			out = append(out, fmt.Sprintf("%s gi=%d %s %.0f/7 ci=%d", in.UUID, in.GI, in.Profile, float64(share)*7, len(in.Compute)))
+		}
+		return strings.Join(out, ", ")
+	}
+	profiled := func(f gpu.Fast) string {
+		var out []string
+		for _, in := range f.Instances {
+			text := "–"
+			if g, ok := in.GPM.Get(); ok {
+				text = fmt.Sprintf("%v in %v", g.GraphicsActive, g.Window)
+			}
+			out = append(out, fmt.Sprintf("%s %s", in.UUID, text))
+		}
+		return strings.Join(out, ", ")
+	}
+	const second = time.Second
+	for _, step := range []struct {
+		name          string
+		at            time.Duration
+		layout        string
+		first, second string // the fast poll group right after the slow one, and two seconds later
+	}{
+		{"two instances", 10 * second, "MIG-a gi=1 3g.40gb 3/7 ci=1, MIG-b gi=7 1g.10gb 1/7 ci=1", "MIG-a –, MIG-b –",
+			"MIG-a 0.5 in 2s, MIG-b 1 in 2s"},
+		{"the last is removed", 20 * second, "MIG-a gi=1 3g.40gb 3/7 ci=1", "MIG-a –", "MIG-a 0.5 in 2s"},
+		{"one of the same size", 40 * second, "MIG-a gi=1 3g.40gb 3/7 ci=1, MIG-c gi=7 1g.10gb 1/7 ci=1", "MIG-a –, MIG-c –",
+			"MIG-a 0.5 in 2s, MIG-c 1 in 2s"},
+		{"the same name elsewhere", 60 * second, "MIG-a gi=1 3g.40gb 3/7 ci=1, MIG-c gi=8 1g.10gb 1/7 ci=1", "MIG-a –, MIG-c –",
+			"MIG-a 0.5 in 2s, MIG-c 0 in 2s"},
+		{"another compute instance", 80 * second, "MIG-a gi=1 3g.40gb 3/7 ci=2", "MIG-a –", "MIG-a 0.5 in 2s"},
+		{"after a hang", 112 * second, "MIG-a gi=1 3g.40gb 3/7 ci=2", "MIG-a –", "MIG-a 0.5 in 2s"},
+		{"the whole GPU in one", 140 * second, "MIG-a gi=0 7g.80gb 7/7 ci=1", "MIG-a –", "MIG-a 0 in 2s"},
+	} {
+		if step.name == "after a hang" {
+			r.at(100 * second)
+			done := make(chan error)
+			go func() {
+				_, err := c.Fast(true)
+				done <- err
+			}()
+			for r.control.Hanging() == 0 {
+				time.Sleep(time.Millisecond)
+			}
+			r.at(step.at)
+			if err := <-done; err != nil {
+				t.Errorf("the poll group that hung: %v", err)
+			}
+		}
+		r.at(step.at)
+		layout := instances(slow(t, c))
+		first := profiled(fast(t, c))
+		r.control.Advance(2 * second)
+		if again := profiled(fast(t, c)); layout != step.layout || first != step.first || again != step.second {
+			t.Errorf("%s: %s; %s; %s\nwant %s; %s; %s", step.name, layout, first, again, step.layout, step.first, step.second)
+		}
+	}
+	// One pair of samples for each of the two instances that there are at most, and one for the GPU.
+	if n := r.control.Calls("nvmlGpmSampleAlloc"); n > 6 {
+		t.Errorf("%d samples allocated", n)
+	}
+}
+
 // TestMIGWalkFails: a layout that cannot be read is as it was, and nothing is unlearned.
 func TestMIGWalkFails(t *testing.T) {
 	r := playText(t, `

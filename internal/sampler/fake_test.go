@@ -44,6 +44,7 @@ type fakeGPU struct {
 	samples  gpu.Opt[[]gpu.ProcessSample]
 	mig      gpu.Opt[gpu.ModePair]
 	layout   []gpu.Instance
+	gpm      map[gpu.UUID]float64 // of its instances
 	recovery gpu.Opt[gpu.RecoveryAction]
 
 	// depth and period are those of its ring; rings is how often that was read.
@@ -213,7 +214,11 @@ func (c *handle) Fast(samples bool) (gpu.Fast, error) {
 		f.Busy, f.Processes = gpu.Some(ring), c.samples
 	}
 	for _, in := range c.layout {
-		f.Instances = append(f.Instances, gpu.InstanceFast{UUID: in.UUID})
+		i := gpu.InstanceFast{UUID: in.UUID}
+		if v, ok := c.gpm[in.UUID]; ok {
+			i.GPM = gpu.Some(gpu.GPM{Window: 2 * time.Second, GraphicsActive: gpu.Some(gpu.Ratio(v))})
+		}
+		f.Instances = append(f.Instances, i)
 	}
 	return f, nil
 }

@@ -563,6 +563,59 @@ func TestMIGLayout(t *testing.T) {
 	})
 }
 
+// The life of the instances of a GPU: a new one is read at once, one that is removed ends with the slow poll group, and
+// nothing is published or counted while the GPU hangs. The poll that finds an instance is not counted.
+func TestLifeOfInstances(t *testing.T) {
+	d := newFake(t, 1)
+	d.devs[0].mig = gpu.Some(gpu.ModePair{Current: true, Pending: true})
+	in := func(uuid gpu.UUID, gi, slices int) gpu.Instance {
+		return gpu.Instance{UUID: uuid, GI: gi, Profile: fmt.Sprintf("%dg", slices), Slices: slices,
+			Share: gpu.Some(gpu.Ratio(slices) / 7), Compute: []gpu.ComputeInstance{{UUID: uuid}}}
+	}
+	resolver := &fakeResolver{}
+	bubble(t, d, Options{Resolver: resolver}, func(s *stand) {
+		hang := make(chan struct{})
+		for _, step := range []struct {
+			name   string
+			change func(*fakeGPU)
+			polls  int
+			want   string // UUID, busy and observed seconds of each instance
+			known  string // UUIDs of the inventory
+		}{
+			{"two instances", func(c *fakeGPU) {
+				c.layout, c.gpm = []gpu.Instance{in("a", 1, 2), in("b", 2, 1)}, map[gpu.UUID]float64{"a": .5, "b": 1, "c": 1, "d": 0}
+			}, 6, "a 5.5/11 b 11/11", "a b"},
+			{"the last is removed", func(c *fakeGPU) { c.layout = c.layout[:1] }, 30, "a 35.5/71", "a"},
+			{"one of the same size", func(c *fakeGPU) { c.layout = append(c.layout, in("c", 2, 1)) }, 5, "a 40.5/81 c 8/8", "a c"},
+			{"another of the same size", func(c *fakeGPU) { c.layout = []gpu.Instance{c.layout[0], in("d", 2, 1)} }, 5,
+				"a 45.5/91 d 0/8", "a d"},
+			{"another size", func(c *fakeGPU) { c.layout = []gpu.Instance{in("b", 3, 3), c.layout[1]} }, 5, "b 8/8 d 0/18", "b d"},
+			{"the GPU hangs", func(c *fakeGPU) { c.hang = hang }, 5, "b –/– d –/–", "b d"},
+			{"and returns", func(c *fakeGPU) { close(hang); c.hang = nil }, 5, "b 18/18 d 0/28", "b d"},
+			{"none is left", func(c *fakeGPU) { c.layout = nil }, 31, "", ""},
+		} {
+			d.with(func() { step.change(d.devs[0]) })
+			s.step(step.polls)
+			var got, known []string
+			for _, i := range s.dev(0).Instances {
+				got = append(got, fmt.Sprintf("%s %v/%v", i.UUID, i.Activity.Busy, i.Activity.Observed))
+			}
+			inv := resolver.inv[len(resolver.inv)-1]
+			for _, uuid := range []gpu.UUID{"a", "b", "c", "d"} {
+				if _, _, ok := inv.ByInstance(uuid); ok {
+					known = append(known, string(uuid))
+				}
+			}
+			if strings.Join(got, " ") != step.want || strings.Join(known, " ") != step.known {
+				t.Errorf("%s: %q of %q, want %q of %q", step.name, got, known, step.want, step.known)
+			}
+		}
+		if d.closes != 0 {
+			t.Error("NVML was shut down though nothing is pending")
+		}
+	})
+}
+
 func TestMissingAndDetached(t *testing.T) {
 	d := newFake(t, 2)
 	var bus []Expected

@@ -1,0 +1,97 @@
+package account
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// The life of the instances of one GPU, step by step: an instance has its counters while it exists, a recreated one
+// starts at 0, and what is not read stands still. The GPU's total is the sum of its instances by their share.
+func TestLifeOfInstances(t *testing.T) {
+	in := func(uuid gpu.UUID, gi, slices int, compute ...gpu.UUID) gpu.Instance {
+		i := gpu.Instance{UUID: uuid, GI: gi, Profile: fmt.Sprintf("%dg", slices), Slices: slices,
+			Share: gpu.Some(gpu.Ratio(slices) / 7), Compute: []gpu.ComputeInstance{{UUID: uuid}}}
+		for n, u := range compute {
+			i.Compute = append(i.Compute, gpu.ComputeInstance{UUID: u, CI: n + 1})
+		}
+		return i
+	}
+	type counters map[gpu.UUID][2]float64 // busy and observed of each instance, in seconds
+	const lost = -1                       // in place of a busy share: the GPU cannot be read
+	steps := []struct {
+		name   string
+		layout []gpu.Instance
+		busy   map[gpu.UUID]float64 // for 10 s; of an instance that is missing, no sample
+		want   counters
+		total  float64 // busy GPU-seconds since the start
+	}{
+		{name: "two instances", layout: []gpu.Instance{in("a", 1, 2), in("b", 2, 1)}, busy: map[gpu.UUID]float64{"a": .5, "b": 1},
+			want: counters{"a": {5, 10}, "b": {10, 10}}, total: 5*2./7 + 10./7},
+		{name: "the last is removed", layout: []gpu.Instance{in("a", 1, 2)}, busy: map[gpu.UUID]float64{"a": .5},
+			want: counters{"a": {10, 20}}, total: 10*2./7 + 10./7},
+		{name: "one of the same size is created", layout: []gpu.Instance{in("a", 1, 2), in("c", 3, 1)},
+			busy: map[gpu.UUID]float64{"a": 0, "c": 1}, want: counters{"a": {10, 30}, "c": {10, 10}}, total: 10*2./7 + 20./7},
+		{name: "another takes its place", layout: []gpu.Instance{in("a", 1, 2), in("d", 3, 1)},
+			busy: map[gpu.UUID]float64{"a": 0, "d": .2}, want: counters{"a": {10, 40}, "d": {2, 10}}, total: 10*2./7 + 22./7},
+		{name: "its compute instances change", layout: []gpu.Instance{in("a", 1, 2), in("d", 3, 1, "d1")},
+			busy: map[gpu.UUID]float64{"a": 0, "d": .2}, want: counters{"a": {10, 50}, "d": {4, 20}}, total: 10*2./7 + 24./7},
+		{name: "the first is resized under its name", layout: []gpu.Instance{in("a", 1, 4), in("d", 3, 1)},
+			busy: map[gpu.UUID]float64{"a": .5, "d": 0}, want: counters{"a": {5, 10}, "d": {4, 30}}, total: 10*2./7 + 5*4./7 + 24./7},
+		{name: "one has no sample", layout: []gpu.Instance{in("a", 1, 4), in("d", 3, 1)}, busy: map[gpu.UUID]float64{"d": 1},
+			want: counters{"a": {5, 10}, "d": {14, 40}}, total: 10*2./7 + 5*4./7 + 34./7},
+		{name: "the GPU hangs", layout: []gpu.Instance{in("a", 1, 4), in("d", 3, 1)}, busy: map[gpu.UUID]float64{"a": lost}},
+		{name: "and returns", layout: []gpu.Instance{in("a", 1, 4), in("d", 3, 1)}, busy: map[gpu.UUID]float64{"a": 1, "d": 0},
+			want: counters{"a": {15, 20}, "d": {14, 50}}, total: 10*2./7 + 15*4./7 + 34./7},
+		{name: "all are removed", want: counters{}, total: 10*2./7 + 15*4./7 + 34./7},
+	}
+	w := newWorld(t, "A")
+	a := w.devices[0]
+	clock, unavailable := 0.0, 0.0
+	for _, s := range steps {
+		t.Run(s.name, func(t *testing.T) {
+			a.slow = &gpu.Slow{MIGMode: gpu.Some(gpu.ModePair{Current: true}), Instances: s.layout}
+			a.gpm, a.availability = s.busy, Readable
+			if a.gpm == nil {
+				a.gpm = map[gpu.UUID]float64{}
+			}
+			if s.busy["a"] == lost {
+				a.availability, unavailable = Unavailable, unavailable+10
+			}
+			w.allocs.List = nil
+			if len(s.layout) > 0 {
+				w.allocs.List = []gpu.Allocation{holdInstance("p", "A", s.layout[0].UUID, 1)}
+			}
+			w.steps(5, 2)
+			clock += 10
+			got := w.device("A")
+			if len(got.Instances) != len(s.layout) {
+				t.Fatalf("%d instances, want %d", len(got.Instances), len(s.layout))
+			}
+			for _, i := range got.Instances {
+				if a.availability != Readable {
+					absent(t, string(i.UUID)+" busy", i.Activity.Busy)
+					continue
+				}
+				value(t, string(i.UUID)+" busy", i.Activity.Busy, s.want[i.UUID][0])
+				value(t, string(i.UUID)+" observed", i.Activity.Observed, s.want[i.UUID][1])
+			}
+			if a.availability == Readable {
+				value(t, "the GPU's busy", got.Activity.Busy, s.total)
+			}
+			sum := 0.0
+			for _, v := range got.GPUSeconds {
+				sum += float64(v)
+			}
+			near(t, "all seconds", sum, clock)
+			near(t, "unavailable", float64(got.GPUSeconds[gpu.TimeUnavailable]), unavailable)
+			for _, e := range got.AttributionErrors {
+				if math.Abs(float64(e.Ratio)) > 1e-9 {
+					t.Errorf("%s: attribution error %v", e.Quantity, e.Ratio)
+				}
+			}
+		})
+	}
+}
