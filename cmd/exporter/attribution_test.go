@@ -61,7 +61,7 @@ func TestContainersGetWhatTheyUsed(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			isolated(t, func(t *testing.T) {
 				s, pods, pids := workloads(t, n)
-				st := play(t, s, pods)
+				st := play(t, s, pods, "--process-limit=8")
 				st.step()
 				st.run(20 * time.Second)
 				first, begin := st.series(), st.control.Now()
@@ -79,6 +79,12 @@ func TestContainersGetWhatTheyUsed(t *testing.T) {
 						sum(now.match("gpu_unattributed_memory_used_bytes"))
 					if math.Abs(device-parts) > 0.001*device {
 						t.Fatalf("memory: the parts are %v of %v", parts, device)
+					}
+					// So do the processes, of which eight have series of their own.
+					closes(t, previous, now, "gpu_busy_seconds_total", "gpu_process_busy_seconds_total", "none")
+					processes := now.match("gpu_process_memory_used_bytes")
+					if of := sum(processes); math.Abs(device-of) > 0.001*device || len(processes) != min(n, 8)+1 {
+						t.Fatalf("memory: %d processes have %v of %v", len(processes), of, device)
 					}
 					previous = now
 				}

@@ -69,7 +69,7 @@ func newExporter(c *config, clock func() time.Time, replaced func(), change hook
 		Node: c.node, Build: gpu.Build{Version: cmp.Or(version.Version, "unknown"), Revision: version.GetRevision(),
 			GoVersion: version.GoVersion},
 		Driver: driver{library}, Expecter: bus{library, host.NewReader(time.Second)}, Replaced: replaced,
-		Calls: library.Calls, Accounts: c.accounts,
+		Calls: library.Calls, Accounts: c.accounts, Processes: c.processes,
 		Fast: c.fast, Medium: c.medium, Slow: c.slow, Deadline: c.deadline, Clock: clock, Logger: c.logger,
 	}
 	if c.kubelet {
@@ -118,7 +118,7 @@ func newExporter(c *config, clock func() time.Time, replaced func(), change hook
 	noProcesses := finder.ready()
 	mayBeReady := noProcesses == nil || errors.Is(noProcesses, host.ErrHung)
 	if mayBeReady {
-		o.Users, e.finder = finder, finder.Finder
+		o.Users, o.Command, e.finder = finder, finder.Command, finder.Finder
 	}
 	if c.visible && noProcesses == nil {
 		e.scanner = proc.NewVisibleScanner(proc.ScannerOptions{Finder: where, Interval: c.slow, Named: deviceid.Visible,

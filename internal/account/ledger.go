@@ -13,7 +13,8 @@ func New(o Options) *Ledger {
 	l := &Ledger{maxLag: defaultMaxLag, devices: map[gpu.UUID]*device{}, rows: map[rowKey]*row{},
 		alive: map[gpu.UUID][]*row{},
 		byGPU: map[gpu.UUID][]*gpu.Allocation{}, allocatedTo: map[gpu.Container]bool{},
-		xids: map[gpu.UUID]*xidCounts{}, pci: map[gpu.PCIAddress]gpu.UUID{}, aggregation: newAggregation(o.Accounts)}
+		xids: map[gpu.UUID]*xidCounts{}, pci: map[gpu.PCIAddress]gpu.UUID{}, aggregation: newAggregation(o.Accounts),
+		processLimit: o.Processes}
 	if o.MaxLag > 0 {
 		l.maxLag = o.MaxLag.Seconds()
 	}
@@ -98,6 +99,7 @@ func (l *Ledger) Advance(r Poll) {
 		c := l.devices[r.GPUs[i].Identity.UUID]
 		l.settleModes(c, r.Users)
 		l.attributeMemory(c, r.Users)
+		l.listProcesses(c, r.Users, r.Command)
 	}
 	l.expire()
 	l.listAlive()
@@ -140,6 +142,7 @@ func (l *Ledger) advanceGPU(r *Reading, elapsed float64, users Users) {
 	if r.Availability == Readable && r.Fast != nil {
 		added, joules, hasEnergy, since := l.readFast(c, r.Fast)
 		l.settleModes(c, users)
+		l.addProcesses(c, added.busy)
 		for _, p := range c.parts {
 			l.attribute(c, p, users)
 		}
@@ -237,6 +240,9 @@ func (l *Ledger) Fill(out *gpu.GPU) {
 	out.Activity = c.publish(l.clock, live)
 	out.Unattributed = c.publishUnattributed()
 	out.AttributionErrors = c.publishErrors(live)
+	if l.processLimit > 0 {
+		out.Processes = c.publishProcesses()
+	}
 }
 
 // publish returns the activity with the driver's counters.

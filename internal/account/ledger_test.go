@@ -16,6 +16,7 @@ type world struct {
 	now     float64
 	allocs  gpu.Allocations
 	users   Users
+	command func(pid int) string
 	devices []*fakeGPU
 }
 
@@ -54,7 +55,7 @@ func (w *world) step(e float64) {
 	from := w.now
 	w.now += e
 	r := Poll{Now: epoch.Add(time.Duration(w.now * float64(time.Second))), Elapsed: time.Duration(e * float64(time.Second)),
-		Allocations: w.allocs, Users: w.users}
+		Allocations: w.allocs, Users: w.users, Command: w.command}
 	for _, c := range w.devices {
 		c.joules += c.watts * e
 		reading := Reading{Identity: c.id, Availability: c.availability, Medium: c.medium, Slow: c.slow}

@@ -13,14 +13,17 @@ type Options struct {
 	MaxLag time.Duration
 	// Accounts is the maximum number of accounts (container, GPU); DefaultAccounts if 0.
 	Accounts int
+	// Processes is the maximum number of processes of a GPU that are published; 0: none.
+	Processes int
 }
 
 // Ledger holds every counter of one node. It is not safe for concurrent use; the goroutine that owns it may publish
 // what it returns.
 type Ledger struct {
-	maxLag float64
-	clock  float64 // seconds since the first poll
-	now    time.Time
+	maxLag       float64
+	processLimit int
+	clock        float64 // seconds since the first poll
+	now          time.Time
 	// elapsed is the time since the previous poll.
 	elapsed time.Duration
 
@@ -63,6 +66,8 @@ type Poll struct {
 	// Allocations apply from now on: the period that ends now belongs to those of the previous poll.
 	Allocations gpu.Allocations
 	Users       Users
+	// Command returns the command of a process, empty if unknown; nil: unknown of all.
+	Command func(pid int) string
 	// Cgroups is the memory by cgroup, of the GPUs for which the kernel accounts it.
 	Cgroups map[gpu.PCIAddress][]gpu.CgroupMemory
 	// Events and KernelLog report whether XIDs are read from NVML and from the kernel log.
@@ -167,6 +172,7 @@ type device struct {
 	servers                          []server // MPS servers in the last process list
 	everMPS                          bool
 	visible, everVisible             bool
+	processes                        processTable
 	unattributed                     map[gpu.UnattributedReason]*unattributed
 	credits                          []credit // who was busy in this poll
 	attributedBusy, attributedEnergy float64  // everything ever attributed to a container or a reason

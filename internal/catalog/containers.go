@@ -14,6 +14,11 @@ func containers() Group {
 			}
 		})
 	}
+	process := func(name, help, source string, field func(*gpu.ProcessActivity) gpu.Opt[float64]) Family {
+		return Family{Name: name, Scope: ScopeContainer, Help: help, Source: source,
+			Offered: "with --process-limit, in the host's PID namespace", Labels: []string{"pid", "command", "kind", "mig_uuid"},
+			Stability: Experimental, Read: processes(field)}
+	}
 	return Group{
 		Title: "Containers",
 		Intro: "Usage of each container on the GPUs allocated to it. For every GPU, the containers and " +
@@ -110,6 +115,13 @@ func containers() Group {
 						emit(float64(e.Ratio), e.Quantity)
 					}
 				})},
+			process("gpu_process_busy_seconds_total", "Time during which the process was running a kernel, as a part of "+
+				"gpu_busy_seconds_total, since the first process list that contained it. command=\"other\", without pid: busy time "+
+				"of no process with series.", "nvmlDeviceGetProcessUtilization, not in MIG mode",
+				func(p *gpu.ProcessActivity) gpu.Opt[float64] { return asFloat(p.Busy) }),
+			process("gpu_process_memory_used_bytes", "Device memory used by the process. command=\"other\", without pid: the "+
+				"rest of gpu_memory_used_bytes.", "process lists of NVML",
+				func(p *gpu.ProcessActivity) gpu.Opt[float64] { return asFloat(p.Memory) }),
 			{Name: "gpu_processes", Scope: ScopeGPU,
 				Help: "Processes on the GPU, by NVML process list.",
 				Source: "nvmlDeviceGetComputeRunningProcesses, GetGraphicsRunningProcesses, " +

@@ -233,6 +233,37 @@ func containerGauge[T number](field func(*gpu.ContainerGPU) gpu.Opt[T]) func(*gp
 	return containerGPUs(false, func(c *gpu.ContainerGPU, emit gpuEmit) { opt(emit, field(c)) })
 }
 
+// processes reads the processes that have series of their own, and the others together.
+func processes(field func(*gpu.ProcessActivity) gpu.Opt[float64]) func(*gpu.View, Emit) {
+	return func(v *gpu.View, emit Emit) {
+		sub, give := newLabeledSeries(ScopeContainer, emit)
+		for i := range v.GPUs {
+			c := &v.GPUs[i]
+			for j := range c.Processes {
+				p := &c.Processes[j]
+				pid := ""
+				if p.PID != 0 {
+					pid = strconv.Itoa(p.PID)
+				}
+				sub.set(v.Node, string(c.UUID), indexLabel(c.Index), p.Container.Namespace, p.Container.Pod, p.Container.Name)
+				opt(give, field(p), pid, p.Command, joined(p.Kinds), string(p.Instance))
+			}
+		}
+	}
+}
+
+// joined is the value of a label with several values.
+func joined[T ~string](list []T) string {
+	text := ""
+	for i, v := range list {
+		if i > 0 {
+			text += "+"
+		}
+		text += string(v)
+	}
+	return text
+}
+
 // node reads families with no label of a scope but node.
 func node(read func(*gpu.View, gpuEmit)) func(*gpu.View, Emit) {
 	return func(v *gpu.View, emit Emit) {

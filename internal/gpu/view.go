@@ -67,8 +67,10 @@ type GPU struct {
 	// GPUSeconds counts each second of the GPU in exactly one state; absent keys are 0.
 	GPUSeconds map[TimeState]Seconds
 	// AllocationRatio is the allocated fraction of the GPU; absent if unknown.
-	AllocationRatio   Opt[Ratio]
-	Unattributed      []Unattributed
+	AllocationRatio Opt[Ratio]
+	Unattributed    []Unattributed
+	// Processes are those with series of their own, where they are published, and the others together.
+	Processes         []ProcessActivity
 	AttributionErrors []AttributionError
 	// History covers the last minutes of this GPU. For the node page.
 	History []HistoryPoint
@@ -177,6 +179,18 @@ type Unattributed struct {
 	Busy   Opt[Seconds]
 	Energy Opt[Joules]
 	Memory Opt[Bytes]
+}
+
+// ProcessActivity is a process on a GPU. The one with PID 0 is all the others together, and what NVML attributes to no
+// process.
+type ProcessActivity struct {
+	PID       int
+	Command   string // as the kernel has it, up to 15 bytes
+	Kinds     []ProcessKind
+	Container Container
+	Instance  UUID         // MIG device; empty where the GPU is not partitioned
+	Memory    Opt[Bytes]   // absent where NVML does not report it
+	Busy      Opt[Seconds] // since its series began; absent where NVML has no samples by process
 }
 
 // AttributionError is the difference between the device's total and the sum of its attributed and unattributed parts,

@@ -86,6 +86,7 @@ type Finder struct {
 // entry caches a process: a PID that starts at another time is another process.
 type entry struct {
 	start     string
+	command   string // when it was looked up first
 	mps       bool
 	place     Place
 	container gpu.Container
@@ -189,7 +190,11 @@ func (f *Finder) Find(pid int) (gpu.Container, Owner) {
 	// Until it was seen to have moved, it may have been in either place.
 	moved := read && l.start == e.start && l.place != e.place
 	if moved || l.start != e.start {
-		e = entry{start: l.start, place: l.place, found: now, used: now, mps: l.command == mpsCommand}
+		command := l.command
+		if moved {
+			command = e.command // it may move as often as it likes
+		}
+		e = entry{start: l.start, command: command, place: l.place, found: now, used: now, mps: l.command == mpsCommand}
 		f.jobs.note(l.place.SlurmJob, l.number, l.denied, now)
 	}
 	// The name of an engine's container may change, or come late. The number of a SLUID may be disputed later.
@@ -409,6 +414,10 @@ func (f *Finder) nameInPod(now time.Time, p Place) (gpu.Container, Owner) {
 // NamedMPS reports whether a process had the name of MPS's daemons when Find was last called for it. Any process may
 // have that name.
 func (f *Finder) NamedMPS(pid int) bool { return f.entries[pid].mps }
+
+// Command returns the command of a process when Find first looked it up, with the control characters replaced, since any
+// process may choose it; empty if unknown.
+func (f *Finder) Command(pid int) string { return gpu.Printable(f.entries[pid].command) }
 
 // JobNumbers returns nil unless an environment that should have the number of a Slurm job could not be read; then the
 // reason. It belongs to the goroutine of Find.

@@ -542,6 +542,29 @@ func TestNamedMPS(t *testing.T) {
 	expect(t, f, 10, gpu.Container{}, Unknown)
 }
 
+// A process has the command with which it was found first: it may change it as often as it likes, also to what no
+// terminal should get.
+func TestCommand(t *testing.T) {
+	n := newNode(t)
+	f := n.finder(true)
+	write := func(command, start string) {
+		n.write("proc/10/stat", "10 ("+command+") S 1 1 1 0 -1 4194304 100 0 0 0 1 2 3 4 20 0 1 0 "+start+" 1000 10\n")
+		n.write("proc/10/cgroup", "0::/system.slice/x.service\n")
+		f.Find(10)
+	}
+	for _, step := range []struct{ command, start, want string }{
+		{"pt main\x1b[2J\n\x7f\xff", "555", "pt main␛[2J␊␡\uFFFD"}, {"another", "555", "pt main␛[2J␊␡\uFFFD"},
+		{"another", "777", "another"}, {")) (", "888", ")) ("}, {"", "999", ""},
+	} {
+		if write(step.command, step.start); f.Command(10) != step.want {
+			t.Errorf("%q at %s: %q, want %q", step.command, step.start, f.Command(10), step.want)
+		}
+	}
+	if f.Command(11) != "" {
+		t.Error("a process that was not found has a command")
+	}
+}
+
 // An engine that has not responded delays the names of its own containers alone.
 func TestEngineThatHasNotResponded(t *testing.T) {
 	n := newNode(t)

@@ -32,7 +32,8 @@ func New(o Options) *Sampler {
 		o.After = time.After
 	}
 	s := &Sampler{o: o, log: o.Logger, fast: o.Fast,
-		ledger:   account.New(account.Options{MaxLag: max(5*time.Second, o.Fast*5/2), Accounts: o.Accounts}),
+		ledger: account.New(account.Options{MaxLag: max(5*time.Second, o.Fast*5/2), Accounts: o.Accounts,
+			Processes: o.Processes}),
 		readings: make(chan reading, 256), results: make(chan result, 1), changed: make(chan struct{}, 1)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -165,7 +166,7 @@ func (s *Sampler) account(elapsed time.Duration) {
 	}
 	r.Allocations = s.allocations
 	if s.o.Users != nil {
-		r.Users = s.findUsers()
+		r.Users, r.Command = s.findUsers(), s.o.Command
 	}
 	if s.o.Cgroups != nil {
 		r.Cgroups = s.o.Cgroups.Memory()

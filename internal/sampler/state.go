@@ -90,6 +90,10 @@ type Options struct {
 	GPUs int
 	// Accounts is the maximum number of accounts (container, GPU); account.DefaultAccounts if 0.
 	Accounts int
+	// Processes is the maximum number of processes of a GPU that are published; 0: none.
+	Processes int
+	// Command returns the command of a PID that Users found, empty if unknown. It is called like Users.
+	Command func(pid int) string
 
 	// Replaced is called when only a new process can load the driver's library, never while a call is in progress. It
 	// may be called again with every retry.

@@ -34,6 +34,7 @@ func TestContradictions(t *testing.T) {
 			"features.podMetadata=true",
 		"features.containerVisible=true": "features.containerVisible requires " +
 			"features.processes=true",
+		"exporter.processLimit=20": "exporter.processLimit requires features.processes=true",
 		"rules.kind=PrometheusRule,monitoring.kind=PodMonitor,monitoring.job=cards": "monitoring.job=cards does not match " +
 			"rules.job=(.+/)?gpu-exporter",
 		"web.configSecret=a,web.tls.secretName=b": "web.configSecret excludes web.tls and web.basicAuth",

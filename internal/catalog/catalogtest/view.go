@@ -176,6 +176,8 @@ func fullGPU() gpu.GPU {
 		Unattributed: []gpu.Unattributed{{Reason: gpu.UnattributedHost, Busy: gpu.Some(gpu.Seconds(0)),
 			Energy: gpu.Some(gpu.Joules(1)), Memory: gpu.Some(gpu.Bytes(0))}},
 		AttributionErrors: []gpu.AttributionError{{Quantity: "busy"}},
+		Processes: []gpu.ProcessActivity{{PID: 7, Command: "python3", Kinds: []gpu.ProcessKind{gpu.ProcessCompute, gpu.ProcessGraphics},
+			Memory: gpu.Some(gpu.Bytes(1 << 30)), Busy: gpu.Some(gpu.Seconds(40))}, {Command: "other", Busy: gpu.Some(gpu.Seconds(20))}},
 	}
 }
 
