@@ -76,6 +76,7 @@ const (
 	healthRecord  = "gpu:gpu_health:info"
 	xidRecord     = "gpu:gpu_xid_events:sum"
 	eccRecord     = "gpu:gpu_ecc_errors:sum"
+	overRequest   = "container:gpu_use_over_request:ratio"
 	uncorrected   = eccRecord + `{severity="uncorrected"}`
 )
 
@@ -335,7 +336,29 @@ func workloads() []Record {
 	return append(out, Record{Name: "workload:gpu_pods:count",
 		Labels: []string{"namespace", "workload_type", "workload"}, Help: "Pods to which GPUs are allocated.",
 		Expr: by("count", []string{"namespace", "workload_type", "workload"},
-			withWorkload("group by ("+onPod+") (gpu_container_allocation_ratio)"))})
+			withWorkload("group by ("+onPod+") (gpu_container_allocation_ratio)"))}, useAboveRequest())
+}
+
+// useAboveRequest finds the containers of schemes that enforce nothing. A request is a guaranteed amount, a limit, or else
+// the share of the GPU.
+func useAboveRequest() Record {
+	const (
+		each  = " by (cluster, node, uuid, gpu, namespace, pod, container) "
+		share = "sum" + each + `(gpu_container_allocation_ratio{mig_uuid=""} < 0.999)`
+	)
+	over := func(quantity, used, requested, where string) string {
+		return `label_replace(` + used + " / ((" + requested + ") > 0) > 1" + where + `, "quantity", "` + quantity + `", "", "")`
+	}
+	return Record{Name: overRequest, Labels: []string{"node", "uuid", "gpu", "namespace", "pod", "container", "quantity"},
+		Help: "Use divided by request, of containers that share a GPU and use more than they requested: of its memory, or of " +
+			"its time (quantity busy, mean of 5 minutes, only while the GPU is busy to 90 %). The request is the guaranteed " +
+			"amount, else the limit, else the share of the GPU.",
+		Expr: over("memory", "sum"+each+"(gpu_container_memory_used_bytes)", "max"+each+"(gpu_container_memory_guaranteed_bytes) or max"+
+			each+"(gpu_container_memory_limit_bytes) or "+share+" * on ("+onGPU+") group_left () max by ("+onGPU+
+			") (gpu_memory_total_bytes)", " and on (cluster, node, uuid, gpu) "+sharingContainers+" > 1") + "\n  or " +
+			over("busy", "sum"+each+"(rate(gpu_container_busy_seconds_total[5m]))", "max"+each+"(gpu_container_compute_limit_ratio) or "+share,
+				" and on (cluster, node, uuid, gpu) "+sharingContainers+" > 1 and on (cluster, node, uuid, gpu) sum"+byGPU+
+					"(rate(gpu_busy_seconds_total[5m])) > 0.9")}
 }
 
 // workloadTime is allocation, activity and power of containers.

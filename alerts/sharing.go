@@ -16,6 +16,15 @@ func sharing() []Alert {
 			Description: "Only " + asPercent + " of the memory of " + atGPU +
 				" is free, and several containers share it without isolation. The next allocation may fail: find the " +
 				"largest container and give it a memory limit or its own GPU."},
+		{Name: "GPUContainerUsesMoreThanRequested", Severity: Info,
+			Labels: append([]string{"container", "quantity"}, append(gpuLabels, podLabels[1:]...)...), For: minutes30,
+			Keep: minutes10, Dashboard: dashboard,
+			Parameters: []Parameter{number("ratio", 1.1, 1, 100, "use divided by the request")},
+			Expr:       overRequest + " > $ratio",
+			Summary:    "A container uses more of a shared GPU than it requested.",
+			Description: "Container {{ $labels.container }} of {{ $labels.namespace }}/{{ $labels.pod }} uses " + value3 +
+				" times the {{ $labels.quantity }} that it requested of " + atGPU + ", which other containers share. Nothing " +
+				"enforces the request: raise it, lower the use, or enforce a limit (MPS, MIG)."},
 		{Name: "GPUMemoryUsedUnallocated", Severity: Warning, Labels: gpuLabels, For: minutes30, Keep: minutes5,
 			Dashboard:  gpuDashboard,
 			Parameters: []Parameter{number("used", 0.1, 0.01, 0.99, "fraction of the memory that is used")},

@@ -3,6 +3,7 @@ package dashboards
 // sharingDashboard: which GPUs are shared, by which containers, and do they slow each other down?
 func sharingDashboard() Dashboard {
 	const n = "<node>"
+	const overRequest = "container:gpu_use_over_request:ratio"
 	sharingPods := "count by (" + perGPU + ") (group by (" + perGPU +
 		", namespace, pod) (gpu_container_allocation_ratio{" + n + "} > 0))"
 	return Dashboard{
@@ -95,6 +96,21 @@ func sharingDashboard() Dashboard {
 						"GPUs by compute mode. Exclusive process: one process at a time, or MPS.",
 						label("mode", "Mode"), value("GPUs", Number, "sum by (mode) (gpu_compute_mode{"+n+"}) > 0"))),
 			}},
+			{Title: "Use above the request", Lines: []Line{line(8,
+				table(24, "Containers that use more than they requested", "-Memory, of request",
+					"Containers that share a GPU and use more of its memory than they requested, or more of its time while it is "+
+						"busy to 90 %: the guaranteed amount, else the limit, else the share of the GPU. Nothing enforces it.",
+					label("namespace", "Namespace").to(toNamespace()), label("pod", "Pod").to(toPod()),
+					label("container", "Container"), label("node", "Node"), label("gpu", "GPU"),
+					value("Memory requested", Bytes, total(perContainer, "gpu_container_memory_used_bytes{"+n+"}")+" / "+
+						maximum(perContainer, overRequest+`{quantity="memory",`+n+"}")),
+					value("Memory", Bytes, total(perContainer, "gpu_container_memory_used_bytes{"+n+"}")),
+					value("Memory, of request", Ratio, maximum(perContainer, overRequest+`{quantity="memory",`+n+"}")),
+					value("Busy requested", Ratio, perSecond(perContainer, "gpu_container_busy_seconds_total{"+n+"}")+" / "+
+						maximum(perContainer, overRequest+`{quantity="busy",`+n+"}")),
+					value("Busy", Ratio, perSecond(perContainer, "gpu_container_busy_seconds_total{"+n+"}")),
+					value("Busy, of request", Ratio, maximum(perContainer, overRequest+`{quantity="busy",`+n+"}"))).among(
+					"cluster, node, uuid, namespace, pod, container", overRequest+"{"+n+"}"))}},
 			{Title: "Devices", Lines: []Line{line(8,
 				table(12, "Devices by resource", "Resource",
 					"Allocatable and allocated devices by resource: more devices than GPUs means shared or "+

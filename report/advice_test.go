@@ -333,15 +333,16 @@ func TestShrinkMIG(t *testing.T) {
 	}
 }
 
-// Two pods share a GPU that is busy to 95 %: one uses 80 % of it, 30 % more than its share, the other 15 %.
+// Two pods share a GPU that is busy to 95 %: one uses 80 % of it, 30 % more than its share, and 5 GiB more memory than
+// its half; the other 15 %.
 func TestReduceSharing(t *testing.T) {
 	var s scene
 	s.node("n1", h100, 1, states{"busy": 0.95, "gap": 0.05}, nil)
 	for name, busy := range map[string]float64{"large": 0.8, "small": 0.15} {
-		j := job{name: name, share: 0.5, memory: 39 * gib, busy: between(monday, tenDays, busy, 0),
+		j := job{name: name, share: 0.5, memory: 45 * gib, busy: between(monday, tenDays, busy, 0),
 			pods: []string{name + "-0"}, gpus: []string{"GPU-shared"}}
 		if name == "small" {
-			j.others = 0.25
+			j.others, j.memory = 0.25, 33*gib
 		}
 		s.job(j)
 	}
@@ -353,6 +354,9 @@ func TestReduceSharing(t *testing.T) {
 		a := adviceOn(t, d, w.ID)
 		near(t, "allocated", w.Allocated, 120)
 		near(t, "beyond", w.Beyond, map[string]float64{"large": 72, "small": 0}[w.Name])
+		if beyond := w.MemoryBeyond; (beyond != nil) != (w.Name == "large") || beyond != nil && math.Abs(*beyond-5*gib) > gib {
+			t.Errorf("%s: %v bytes of memory beyond the allocation", w.Name, w.MemoryBeyond)
+		}
 		near(t, "used by others", w.UsedByOthers, map[string]float64{"large": 0, "small": 60}[w.Name])
 		if a.Code != "reduce_sharing" || a.SavedHours != 0 || a.Title != "Reduce sharing for "+w.Name || w.Sharing != "shared" ||
 			a.Evidence != "Its GPUs were busy to 90 % or more in 100 % of the time, each shared by 2.0 pods on average; "+

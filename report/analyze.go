@@ -169,6 +169,12 @@ func (a *analysis) divide(l *load, f *finding) {
 	for _, x := range l.allocations {
 		node := nodeKey{x.key.cluster, x.key.node, x.model}
 		if !x.mig() && x.typical < 0.999 {
+			total := a.facts.byModel[x.model]
+			for k, v := range x.memory.All() {
+				if more := v - x.shareAt(k)*total; total > 0 && more > 0 && (r.MemoryBeyond == nil || more > *r.MemoryBeyond) {
+					r.MemoryBeyond = &more
+				}
+			}
 			n := float64(x.busy.Count())
 			typical += x.typical * n
 			weight += n

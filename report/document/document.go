@@ -250,6 +250,8 @@ type Workload struct {
 	MemoryMedian *float64 `json:"memory_median_bytes,omitempty"`
 	MemoryFloor  *float64 `json:"memory_floor_bytes,omitempty"`
 	MemoryTotal  *float64 `json:"memory_total_bytes,omitempty"`
+	// MemoryBeyond is the most that one container used of a shared GPU's memory beyond its share of the GPU.
+	MemoryBeyond *float64 `json:"memory_beyond_allocation_bytes,omitempty"`
 	// MemoryKind is needed (it falls again, so that the peak is needed), cache (it only grew) or preallocated. MemoryNeed
 	// is what is needed for sure: the peak, or of a cache what it started with; absent if nothing indicates it.
 	MemoryKind   string   `json:"memory_kind,omitempty"`

@@ -155,6 +155,10 @@ func workloadColumns(d *document.Document) []column[workload] {
 	if d.Fleet.Cost != nil {
 		unused = "Unused cost"
 	}
+	beyond := ""
+	if slices.ContainsFunc(d.Workloads, func(w document.Workload) bool { return w.MemoryBeyond != nil }) {
+		beyond = "Memory beyond allocation"
+	}
 	return []column[workload]{
 		label("level", "", func(workload) string { return "workload" }),
 		label("cluster", "", func(w workload) string { return w.Cluster }),
@@ -171,6 +175,7 @@ func workloadColumns(d *document.Document) []column[workload] {
 		optional("busy_p95", "P95", func(w workload) *float64 { return w.BusyP95 }, units.Ratio),
 		optional("busy_peak", "Peak", func(w workload) *float64 { return w.BusyPeak }, units.Ratio),
 		optional("memory_peak_bytes", "Memory peak", func(w workload) *float64 { return w.MemoryPeak }, units.GiB),
+		optional("memory_beyond_allocation_bytes", beyond, func(w workload) *float64 { return w.MemoryBeyond }, units.GiB),
 		optional("memory_floor_bytes", "", func(w workload) *float64 { return w.MemoryFloor }, units.GiB),
 		number("gap", "", func(w workload) float64 { return w.Gap }, units.Hours),
 		number("idle", catalog.Idle.Word+", h", func(w workload) float64 { return w.Idle }, units.Hours),

@@ -132,6 +132,13 @@ func sharingCases(t *testing.T) map[string][]testCase {
 				series: "gpu_memory_free_bytes{$A} 1e9x30\ngpu_memory_total_bytes{$A} 80e9x30\n" +
 					walled1 + "x30\n" + walled2 + "x30", checks: "20m -"},
 		},
+		"GPUContainerUsesMoreThanRequested": {
+			pulse(t, "GPUContainerUsesMoreThanRequested", "more memory than its share", 0,
+				`container:gpu_use_over_request:ratio{$A,$P,container="c",quantity="memory"}`, "1", "1.6",
+				`$A,$P,container="c",quantity="memory"`),
+			{name: "a little more", series: `container:gpu_use_over_request:ratio{$A,$P,container="c",quantity="busy"} 1.05x60`,
+				checks: "50m -"},
+		},
 		"GPUMemoryUsedUnallocated": {
 			pulse(t, "GPUMemoryUsedUnallocated", "a process survived its pod", 0, "gpu_allocation_ratio{$A}", "1",
 				"0", "$A",
