@@ -2,6 +2,7 @@ package podmap
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"hash/maphash"
 	"math/rand/v2"
@@ -13,6 +14,8 @@ import (
 	client "github.com/gpu-exporter/gpu-exporter/podmap/podresources"
 	"github.com/gpu-exporter/gpu-exporter/podmap/source"
 )
+
+var cases = flag.Int("cases", 40_000, "number of random cases of a property")
 
 // A world is a random node: containers that have GPUs of plugins, drivers and schedulers that are known or not, and
 // what each data source reports of that.
@@ -235,10 +238,9 @@ func (w *world) shown(devs []*gpu.InventoryGPU) *source.Response {
 // GPU is known to be unallocated that a container has, as far as any open source marks it as one, and what the kubelet's
 // response identifies is resolved.
 func TestNoWrongNameAndNoFalseFree(t *testing.T) {
-	const cases = 120_000
 	random := rand.New(rand.NewPCG(7, 15))
 	resolved, unresolved := 0, 0
-	for range cases / 4 {
+	for range *cases / 4 {
 		w := &world{Rand: random, inv: sharingNode(random.IntN(2) == 0), entries: map[source.EntryKey][]*source.Entry{},
 			claims: map[string]any{}, slices: source.Slices{}, pods: map[gpu.PodName]*source.Pod{},
 			has:   map[gpu.Container]map[gpu.UUID]bool{},
@@ -302,7 +304,7 @@ func TestNoWrongNameAndNoFalseFree(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d cases, %d GPUs resolved, %d containers with unresolved ones", cases, resolved, unresolved)
+	t.Logf("%d cases, %d GPUs resolved, %d containers with unresolved ones", *cases, resolved, unresolved)
 }
 
 func (w *world) prepared(t *testing.T) *source.PreparedClaims {

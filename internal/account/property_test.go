@@ -1,6 +1,7 @@
 package account
 
 import (
+	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -310,6 +311,98 @@ func TestWalk(t *testing.T) {
 			t.Fatalf("seed %d", seed)
 		}
 	}
+}
+
+var cases = flag.Int("cases", 5_000, "number of random cases of a property")
+
+// TestBusyIsNeverMeasuredAsZero draws GPUs that containers share, whole or under MIG, each container busy or not, and what
+// the driver and the host reveal of that: no processes at all, processes without samples, processes that cannot be resolved, an MPS
+// server in place of its clients. A container that is busy has no measured busy time of 0, and no container that is not has
+// more than the samples show.
+func TestBusyIsNeverMeasuredAsZero(t *testing.T) {
+	random := rand.New(rand.NewPCG(7, 17))
+	one := func(in int) bool { return random.IntN(in) == 0 }
+	measured, unmeasured := 0, 0
+	for i := range *cases {
+		w := newWorld(t, "A")
+		g := w.devices[0]
+		g.id.ComputeCapability = []string{"", "6.0", "9.0"}[random.IntN(3)]
+		n, mig, visible := 1+random.IntN(3), one(4), !one(3)
+		listed, sampled := !one(4), !one(3)
+		if mig {
+			g.slow, g.gpm = migSlow(2), map[gpu.UUID]float64{"MIG-1": 0, "MIG-2": 0}
+			if one(3) {
+				g.gpm = map[gpu.UUID]float64{}
+			}
+		}
+		if visible {
+			w.users = Users{}
+		}
+		busy := map[gpu.Container]float64{}
+		var list []gpu.Process
+		mps := visible && one(4)
+		for j := range n {
+			who, pid := pod(fmt.Sprint("p", j)), 10+j
+			h := allocate(who.Pod, "A", 1/float64(n))
+			p := gpu.Process{PID: pid}
+			if mig {
+				part := 1 + random.IntN(2)
+				h.Instance, p.GI = gpu.UUID(fmt.Sprint("MIG-", part)), gpu.Some(part)
+			}
+			w.allocs.List = append(w.allocs.List, h)
+			if !one(3) {
+				busy[who] = float64(10+random.IntN(20)) / 100
+			}
+			g.util += busy[who]
+			if _, ok := g.gpm[h.Instance]; ok {
+				g.gpm[h.Instance] += busy[who]
+			}
+			if visible && !one(5) { // otherwise it cannot be resolved
+				w.users[pid] = User{Container: who}
+			}
+			if mps {
+				p.Kinds = []gpu.ProcessKind{gpu.ProcessCompute, gpu.ProcessMPS}
+			}
+			if !mps || g.id.ComputeCapability != "6.0" {
+				list = append(list, p)
+				if busy[who] > 0 {
+					g.weights = append(g.weights, gpu.ProcessSample{PID: pid, SM: busy[who] * 100})
+				}
+			}
+		}
+		if mps {
+			w.users[99] = User{Reason: gpu.UnattributedHost, MPS: true}
+			for part := range 3 {
+				if mig == (part > 0) {
+					server := gpu.Process{PID: 99}
+					if mig {
+						server.GI = gpu.Some(part)
+					}
+					list = append(list, server)
+				}
+			}
+		}
+		if g.hasWeights = sampled && !mig; !g.hasWeights {
+			g.weights = nil
+		}
+		if g.medium = (&gpu.Medium{}); listed {
+			g.medium.Processes = gpu.Some(list)
+		}
+		w.steps(6, 2)
+		for _, r := range w.Containers() {
+			zero := r.Busy.Present() && r.Busy.Or(0) == 0 && r.Attribution != attributionNone
+			switch {
+			case zero && busy[r.Container] > 0:
+				t.Fatalf("case %d: %s is busy for %v of the time, and measured as 0 by %q: %+v, processes %+v, users %v", i, r.Container.Pod,
+					busy[r.Container], r.Attribution, *g, list, w.users)
+			case r.Attribution == attributionNone:
+				unmeasured++
+			default:
+				measured++
+			}
+		}
+	}
+	t.Logf("%d cases: %d containers measured, %d not", *cases, measured, unmeasured)
 }
 
 func FuzzWalk(f *testing.F) {
