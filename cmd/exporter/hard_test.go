@@ -15,7 +15,7 @@ import (
 
 // Processes that once got the GPU time of others, or lost their own. Each case lets time pass on one GPU that two pods
 // share, and names what /metrics must say of it. Other causes have tests of their own: TestAnyPluginAndDriver,
-// TestHungSources, TestHiddenWork, TestAllocationsByEvent, TestGPUsThatContainersSee and TestDoctorAgreesWithMetrics.
+// TestHungSources, TestHiddenWork, TestAllocationsByEvent, TestGPUsThatContainersSee and TestGolden.
 func TestHardToAttribute(t *testing.T) {
 	const gpu0 = "scenario 1\ntitle \"hard\"\ninclude boards/h100-sxm.scenario\nsymbols R580\n" +
 		"system DriverVersion = \"580.105.08\"\ngpu 0 board=h100 uuid=" + sharedGPU + " pci=0000:18:00.0 minor=0\n"
@@ -70,16 +70,42 @@ func TestHardToAttribute(t *testing.T) {
 			"process gpu=0 pid=5001 memory=2GiB busy=20% period=1s phase=500ms\n" +
 			"process gpu=0 pid=5002 memory=3GiB busy=10% period=1s phase=750ms\n" +
 			"process gpu=0 pid=5003 memory=4GiB busy=5% period=1s phase=900ms\n",
-			shared + "pod team/a container setup kind=init pids=5002\npod team/a container debug kind=ephemeral pids=5003\n", nil,
+			shared + "pod team/a container setup kind=init pids=5002\n" +
+				"pod team/a container debug kind=ephemeral pids=5003\n", nil,
 			func(st *stage) { st.watched(2 * time.Minute) },
 			func(_ *stage, s series) error {
 				errs := []error{s.none("gpu_container_mismatch"), s.none("gpu_container_allocation_ratio", `container="setup"`),
-					s.none("gpu_container_allocation_ratio", `container="debug"`), s.is(0, "gpu_unattributed_busy_seconds_total", `reason="unresolved"`)}
+					s.none("gpu_container_allocation_ratio", `container="debug"`),
+					s.is(0, "gpu_unattributed_busy_seconds_total", `reason="unresolved"`)}
 				for container, want := range map[string][2]float64{"c": {48, 1}, "setup": {12, 3}, "debug": {6, 4}} {
 					is := []string{`pod="a"`, `container="` + container + `"`}
-					errs = append(errs, within(s, want[0], 120, busy, is...), s.is(want[1]*(1<<30), "gpu_container_memory_used_bytes", is...))
+					errs = append(errs, within(s, want[0], 120, busy, is...),
+						s.is(want[1]*(1<<30), "gpu_container_memory_used_bytes", is...))
 				}
 				return all(append(errs, within(s, 24, 120, busy, `pod="b"`))...)
+			}},
+		{"a process that moves to another pod", both, shared, nil,
+			func(st *stage) {
+				st.run(time.Minute)
+				cgroup := filepath.Join(st.trees.Procfs, "5001", "cgroup")
+				if err := os.WriteFile(cgroup, []byte("0::/kubepods/pod"+standin.PodUID("team", "a")+"/"+
+					standin.ContainerID("team", "a", "c")+"\n"), 0o600); err != nil {
+					st.t.Fatal(err)
+				}
+				st.run(time.Minute)
+			},
+			func(_ *stage, s series) error {
+				// The 10 s until it is seen may be either's.
+				return all(within(s, 58, 80, busy, `pod="a"`), within(s, 13, 40, busy, `pod="b"`),
+					s.is(3<<30, "gpu_container_memory_used_bytes", `pod="a"`))
+			}},
+		{"Docker beside a container whose GPU is unknown", "process gpu=0 pid=5000 memory=1GiB busy=40% period=1s\n",
+			"allocatable example.com/gpu x-1\npod team/a container c example.com/gpu=x-1\n" +
+				"process 5000 cgroup=/system.slice/docker-" + strings.Repeat("d", 64) + ".scope\n", nil,
+			func(st *stage) { st.run(time.Minute) },
+			func(_ *stage, s series) error {
+				return all(within(s, 24, 60, busy, `pod="docker/dddddddddddd"`), s.none("gpu_allocation_ratio"),
+					s.is(1<<30, "gpu_container_memory_used_bytes", `pod="docker/dddddddddddd"`))
 			}},
 		{"processes of a second", func() string {
 			var b strings.Builder

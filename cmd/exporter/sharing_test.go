@@ -74,8 +74,18 @@ func TestAnyPluginAndDriver(t *testing.T) {
 		return `{"Data":{"PodDeviceEntries":[{"PodUID":"u","ContainerName":"main","ResourceName":"` + resource +
 			`","DeviceIDs":{"-1":["` + id + `"]},"AllocResp":"` + base64.StdEncoding.EncodeToString(raw) + `"}]},"Checksum":1}`
 	}
+	ids := func(format string, n int) string {
+		var out []string
+		for i := range n {
+			out = append(out, fmt.Sprintf(format, i))
+		}
+		return strings.Join(out, ",")
+	}
 	none := strings.Repeat(",GPU-00000000-0000-0000-0000-000000000000", 14)
-	for _, c := range []struct{ name, pods, checkpoint, dra, gpu, share, memory, compute string }{
+	for _, c := range []struct {
+		name, pods, checkpoint, dra, gpu, share, memory, compute string
+		annotations                                              map[string]string
+	}{
 		{name: "an unknown DRA driver", pods: "claim=x driver=gpu.example.com device=device-7"},
 		{name: "HAMi DRA", pods: "claim=x driver=" + hami + " device=hami-gpu-1 share=s", gpu: b},
 		{name: "HAMi DRA, its checkpoint", pods: "claim=x driver=" + hami + " device=hami-gpu-1 share=s",
@@ -92,6 +102,15 @@ func TestAnyPluginAndDriver(t *testing.T) {
 			checkpoint: entry("nvidia.com/vgpu-number", a+"::0", map[string]string{"CUDA_MEM_LIMIT_1": "20390m", "CUDA_CORE_LIMIT_1": "30",
 				"MANAGER_VISIBLE_DEVICES": none[1:42] + b + none}),
 			gpu: b, share: "0.25", memory: "21380464640", compute: "0.3"},
+		{name: "cores without annotations", pods: "aliyun.com/gpu-mem=" + ids(a+"-_-%d", 2) + " aliyun.com/gpu-core.percentage=" +
+			ids(a+"-core-%d", 30),
+			checkpoint: entry("aliyun.com/gpu-mem", a+"-_-0\",\""+a+"-_-1", map[string]string{"NVIDIA_VISIBLE_DEVICES": "1",
+				"ALIYUN_COM_GPU_MEM_CONTAINER": "2", "ALIYUN_COM_GPU_MEM_DEV": "8"}),
+			gpu: b, share: "0.25", memory: "21380464640", compute: "0.3"},
+		{name: "gpu-manager, annotations", pods: "tencent.com/vcuda-core=" + ids("tencent.com/vcuda-core-%d", 25) +
+			" tencent.com/vcuda-memory=" + ids("tencent.com/vcuda-memory-268435456-%d", 80),
+			annotations: map[string]string{"tencent.com/predicate-gpu-idx-0": "1"},
+			gpu:         b, share: "0.25", memory: "21474836480", compute: "0.25"},
 		{name: "an unknown plugin", pods: "example.com/gpu=x-1"},
 		{name: "an unknown plugin, the checkpoint", pods: "example.com/gpu=x-1",
 			checkpoint: entry("example.com/gpu", "x-1", map[string]string{"NVIDIA_VISIBLE_DEVICES": b}), gpu: b},
@@ -102,6 +121,10 @@ func TestAnyPluginAndDriver(t *testing.T) {
 			t.Parallel()
 			m := node(t, twoGPUs, "pod ml/train container main "+c.pods+"\n")
 			var flags []string
+			if c.annotations != nil {
+				flags = apiServer(t, m, map[string]any{"metadata": map[string]any{"name": "train", "namespace": "ml", "uid": "u",
+					"annotations": c.annotations}})
+			}
 			for flag, text := range map[string]string{"--kubelet.checkpoint=": c.checkpoint, "--kubelet.dra-checkpoint=": c.dra} {
 				if text == "" {
 					continue
@@ -189,17 +212,9 @@ func TestCheckpointNamesProcesses(t *testing.T) {
 	})
 }
 
-// A scheme of which the kubelet knows nothing is read from annotations; owners and labels come along.
-func TestPodMetadata(t *testing.T) {
-	t.Parallel()
-	const b = "GPU-bbbbbbbb-0000-4000-8000-000000000000"
-	m := node(t, twoGPUs, twoPods+"pod team/web-5d4f6c7b8-x container main\n")
-	pod := map[string]any{"metadata": map[string]any{"name": "web-5d4f6c7b8-x", "namespace": "team",
-		"uid": "99999999-2222-4333-8444-555555555555", "resourceVersion": "5",
-		"annotations": map[string]string{"sharedgpu/gpu_uuid": b, "sharedgpu/gpu_mem": "21378367488"},
-		"labels":      map[string]string{"pod-template-hash": "5d4f6c7b8", "team": "red", "sharedgpu/gpu_request": "0.5"},
-		"ownerReferences": []any{map[string]any{"kind": "ReplicaSet", "name": "web-5d4f6c7b8", "controller": true, "apiVersion": "apps/v1",
-			"uid": "u"}}}}
+// apiServer starts an API server with one pod, and returns the flags with which the exporter watches it.
+func apiServer(t *testing.T, m *simulated, pod map[string]any) []string {
+	t.Helper()
 	api := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.Header.Get("Authorization") != "Bearer secret":
@@ -226,8 +241,22 @@ func TestPodMetadata(t *testing.T) {
 	if err := os.WriteFile(token, []byte("secret\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	flags := []string{"--kubernetes.pods", "--kubernetes.api-server=" + api.URL, "--kubernetes.ca-file=" + ca,
-		"--kubernetes.token-file=" + token, "--kubernetes.pod-label=team"}
+	return []string{"--kubernetes.pods", "--kubernetes.api-server=" + api.URL, "--kubernetes.ca-file=" + ca,
+		"--kubernetes.token-file=" + token}
+}
+
+// A scheme of which the kubelet knows nothing is read from annotations; owners and labels come along.
+func TestPodMetadata(t *testing.T) {
+	t.Parallel()
+	const b = "GPU-bbbbbbbb-0000-4000-8000-000000000000"
+	m := node(t, twoGPUs, twoPods+"pod team/web-5d4f6c7b8-x container main\n")
+	pod := map[string]any{"metadata": map[string]any{"name": "web-5d4f6c7b8-x", "namespace": "team",
+		"uid": "99999999-2222-4333-8444-555555555555", "resourceVersion": "5",
+		"annotations": map[string]string{"sharedgpu/gpu_uuid": b, "sharedgpu/gpu_mem": "21378367488"},
+		"labels":      map[string]string{"pod-template-hash": "5d4f6c7b8", "team": "red", "sharedgpu/gpu_request": "0.5"},
+		"ownerReferences": []any{map[string]any{"kind": "ReplicaSet", "name": "web-5d4f6c7b8", "controller": true, "apiVersion": "apps/v1",
+			"uid": "u"}}}}
+	flags := append(apiServer(t, m, pod), "--kubernetes.pod-label=team")
 	// doctor waits for the API server, too, and reads the same.
 	if said, _ := m.doctor(flags...); !strings.Contains(said, "ok       source api: up") ||
 		!strings.Contains(said, "allocated to  team/web-5d4f6c7b8-x") {
@@ -249,7 +278,7 @@ func TestPodMetadata(t *testing.T) {
 		t.Error("the log holds the token")
 	}
 	// A token that is refused costs what the API tells, and nothing else.
-	if err := os.WriteFile(token, []byte("wrong\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(m.Dir, "token"), []byte("wrong\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	refused := node(t, twoGPUs, twoPods+"pod team/web-5d4f6c7b8-x container main\n")

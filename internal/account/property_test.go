@@ -315,10 +315,9 @@ func TestWalk(t *testing.T) {
 
 var cases = flag.Int("cases", 5_000, "number of random cases of a property")
 
-// TestBusyIsNeverMeasuredAsZero draws GPUs that containers share, whole or under MIG, each container busy or not, and what
-// the driver and the host reveal of that: no processes at all, processes without samples, processes that cannot be resolved, an MPS
-// server in place of its clients. A container that is busy has no measured busy time of 0, and no container that is not has
-// more than the samples show.
+// TestBusyIsNeverMeasuredAsZero draws GPUs that containers share, whole or under MIG, each container busy or not, and
+// what the driver and the host reveal of that: no processes at all, processes without samples, processes that cannot be
+// resolved, an MPS server in place of its clients. A container that is busy has no measured busy time of 0.
 func TestBusyIsNeverMeasuredAsZero(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 17))
 	one := func(in int) bool { return random.IntN(in) == 0 }
@@ -393,8 +392,8 @@ func TestBusyIsNeverMeasuredAsZero(t *testing.T) {
 			zero := r.Busy.Present() && r.Busy.Or(0) == 0 && r.Attribution != attributionNone
 			switch {
 			case zero && busy[r.Container] > 0:
-				t.Fatalf("case %d: %s is busy for %v of the time, and measured as 0 by %q: %+v, processes %+v, users %v", i, r.Container.Pod,
-					busy[r.Container], r.Attribution, *g, list, w.users)
+				t.Fatalf("case %d: %s is busy for %v of the time, and measured as 0 by %q: %+v, processes %+v, users %v", i,
+					r.Container.Pod, busy[r.Container], r.Attribution, *g, list, w.users)
 			case r.Attribution == attributionNone:
 				unmeasured++
 			default:

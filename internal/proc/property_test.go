@@ -89,8 +89,10 @@ func TestNoPathNamesAnotherPod(t *testing.T) {
 			id := own.ids[random.IntN(len(own.ids))]
 			flat := "pod" + strings.ReplaceAll(own.uid, "-", "_") + ".slice"
 			base = pick("/kubepods/burstable/pod"+own.uid+"/"+id, "/kubepods/pod"+own.uid,
-				"/kubepods.slice/kubepods-"+flat+"/cri-containerd-"+id+".scope", "/kubelet.slice/kubelet-kubepods-"+flat+"/crio-"+id+".scope",
-				"/../../kubepods-"+flat+"/cri-containerd-"+id+".scope", "/system.slice/containerd.service/kubepods-"+flat+":cri-containerd:"+id)
+				"/kubepods.slice/kubepods-"+flat+"/cri-containerd-"+id+".scope",
+				"/kubelet.slice/kubelet-kubepods-"+flat+"/crio-"+id+".scope",
+				"/../../kubepods-"+flat+"/cri-containerd-"+id+".scope",
+				"/system.slice/containerd.service/kubepods-"+flat+":cri-containerd:"+id)
 		}
 		text := ""
 		for _, controllers := range []string{"12:memory", "5:devices", "0:"}[random.IntN(3):] { // v1 has several lines
