@@ -181,17 +181,20 @@ func (s *scene) job(j job) {
 
 func (s *scene) report(t *testing.T, change func(*Options)) (*document.Document, error) {
 	t.Helper()
+	o := Defaults()
+	o.From, o.To, o.Now = monday, tenDays, tenDays
+	if change != nil {
+		change(&o)
+	}
+	if s.Extra == "" {
+		return Build(t.Context(), reporttest.Direct{Server: &s.Server}, o)
+	}
 	server := httptest.NewServer(&s.Server)
 	defer server.Close()
 	client, err := prom.New(prom.Config{URL: server.URL, Concurrency: 2, Chunk: 48 * time.Hour, RetryDelay: time.Millisecond,
 		Timeout: time.Minute}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
-	}
-	o := Defaults()
-	o.From, o.To, o.Now = monday, tenDays, tenDays
-	if change != nil {
-		change(&o)
 	}
 	return Build(t.Context(), client, o)
 }

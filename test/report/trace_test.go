@@ -5,15 +5,18 @@ import (
 	"compress/gzip"
 	"encoding/csv"
 	"flag"
+	"fmt"
 	"math"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/report"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/replay"
 	"github.com/gpu-exporter/gpu-exporter/report/reporttest"
@@ -141,42 +144,45 @@ func TestServiceOfTrace(t *testing.T) {
 	t.Error("no advice about the number of replicas")
 }
 
+// table reads a CSV file with a head.
+func table(t *testing.T, file string) (out []map[string]string) {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	rows, err := csv.NewReader(f).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rows[1:] {
+		m := map[string]string{}
+		for i, v := range r {
+			m[rows[0][i]] = v
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+func number(s string) int { v, _ := strconv.ParseFloat(s, 64); return int(v) }
+
 // TestPlacementOfTrace places the pods of a real cluster on its nodes: it takes seconds, and what is given back is never
 // more than what the nodes have left.
 func TestPlacementOfTrace(t *testing.T) {
 	dir := trace(t, "fleet-2023")
-	read := func(name string) []map[string]string {
-		f, err := os.Open(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		rows, err := csv.NewReader(f).ReadAll()
-		if err != nil {
-			t.Fatal(err)
-		}
-		var out []map[string]string
-		for _, r := range rows[1:] {
-			m := map[string]string{}
-			for i, v := range r {
-				m[rows[0][i]] = v
-			}
-			out = append(out, m)
-		}
-		return out
-	}
-	number := func(s string) int { v, _ := strconv.ParseFloat(s, 64); return int(v) }
 	const steps = 12_902_960/3600 + 1
 	var nodes []replay.Node
 	gpus := 0
-	for _, n := range read("nodes.csv") {
+	for _, n := range table(t, filepath.Join(dir, "nodes.csv")) {
 		if c := number(n["gpu"]); c > 0 {
 			nodes = append(nodes, replay.Node{ID: n["sn"], GPUs: c, To: steps})
 			gpus += c
 		}
 	}
 	var pods []replay.Pod
-	for _, p := range read("pods.csv") {
+	for _, p := range table(t, filepath.Join(dir, "pods.csv")) {
 		n, milli := number(p["num_gpu"]), number(p["gpu_milli"])
 		if n == 0 || p["scheduled_time"] == "" {
 			continue
@@ -204,4 +210,219 @@ func TestPlacementOfTrace(t *testing.T) {
 		}
 	}
 	t.Logf("%d of %d nodes could be given back", low, len(nodes))
+}
+
+// gpuOfTrace is a GPU while pods are placed: what is left of it, in thousandths.
+type gpuOfTrace struct{ left int }
+
+// placedOfTrace is a pod on a GPU.
+type placedOfTrace struct {
+	name, workload, owner, node, uuid, model string
+	from, to                                 int64
+	share, busy                              float64
+}
+
+// TestFleetOfTrace reports on a real fleet of 6,212 GPUs of seven models, on which the pods of two weeks are placed: no figure and no
+// sentence contradicts the list of nodes. How busy pods are is invented, as the trace has no activity.
+func TestFleetOfTrace(t *testing.T) {
+	dir := trace(t, "fleet-2023")
+	const end, window, step = int64(12_902_960), int64(14 * 86400), int64(300)
+	begin := time.Date(2026, 2, 2, 0, 0, 0, 0, time.UTC).Unix()
+	type node struct {
+		id, model string
+		gpus      []gpuOfTrace
+	}
+	type account struct{ nodes, gpus, peak int }
+	var nodes []*node
+	of, list := map[string]*account{}, map[string]*node{}
+	for _, n := range table(t, filepath.Join(dir, "nodes.csv")) {
+		if c := number(n["gpu"]); c > 0 {
+			x := &node{n["sn"], n["model"], slices.Repeat([]gpuOfTrace{{1000}}, c)}
+			nodes, list[x.id] = append(nodes, x), x
+			if of[x.model] == nil {
+				of[x.model] = &account{}
+			}
+			of[x.model].nodes++
+			of[x.model].gpus += c
+		}
+	}
+	pods := slices.DeleteFunc(table(t, filepath.Join(dir, "pods.csv")), func(p map[string]string) bool {
+		return number(p["num_gpu"]) == 0 || p["scheduled_time"] == ""
+	})
+	slices.SortStableFunc(pods, func(x, y map[string]string) int { return number(x["scheduled_time"]) - number(y["scheduled_time"]) })
+	type ending struct {
+		at    int64
+		gpu   *gpuOfTrace
+		milli int
+	}
+	var endings []ending
+	var placed []placedOfTrace
+	for i, p := range pods {
+		n, milli, from, to := number(p["num_gpu"]), number(p["gpu_milli"]), int64(number(p["scheduled_time"])), int64(number(p["deletion_time"]))
+		endings = slices.DeleteFunc(endings, func(e ending) bool {
+			if e.at <= from {
+				e.gpu.left += e.milli
+			}
+			return e.at <= from
+		})
+		var best *node
+		least := 1 << 30
+		for _, x := range nodes {
+			room, left := 0, 0
+			for _, g := range x.gpus {
+				if left += g.left; g.left >= milli {
+					room++
+				}
+			}
+			if room >= n && left < least {
+				best, least = x, left
+			}
+		}
+		if best == nil {
+			t.Fatalf("no place for %s", p["name"])
+		}
+		kind, busy := "Deployment", 0.03+0.4*float64(i*7919%101)/101
+		if p["qos"] == "BE" {
+			kind, busy = "Job", 0.7+0.3*float64(i%7)/7
+		}
+		for k := range best.gpus {
+			if g := &best.gpus[k]; n > 0 && g.left >= milli {
+				n--
+				g.left -= milli
+				endings = append(endings, ending{to, g, milli})
+				if to <= end-window {
+					continue
+				}
+				placed = append(placed, placedOfTrace{name: p["name"], owner: kind, node: best.id, model: best.model,
+					workload: strings.ToLower(p["qos"]) + "-" + p["gpu_milli"] + "-" + p["cpu_milli"],
+					uuid:     best.id + "-" + strconv.Itoa(k), from: begin + max(0, from-(end-window)), to: begin + min(window, to-(end-window)),
+					share: float64(milli) / 1000, busy: busy * float64(milli) / 1000})
+			}
+		}
+	}
+	s := &reporttest.Server{}
+	add := func(name string, from, to int64, v float64, pairs ...string) {
+		s.Add(name, reporttest.Constant(v), pairs...)
+		s.Series[len(s.Series)-1].From, s.Series[len(s.Series)-1].To = from, to
+	}
+	steps := int(window / step)
+	onGPU := map[string][]int{} // pods on a GPU
+	allocated, busy := map[string][]float64{}, map[string][]float64{}
+	peaks := map[string][]int{}
+	for _, x := range nodes {
+		allocated[x.id], busy[x.id] = make([]float64, steps+1), make([]float64, steps+1)
+		if peaks[x.model] == nil {
+			peaks[x.model] = make([]int, steps+1)
+		}
+		for k := range x.gpus {
+			uuid := x.id + "-" + strconv.Itoa(k)
+			onGPU[uuid] = make([]int, steps+1)
+			add("gpu_info", 0, 0, 1, "node", x.id, "uuid", uuid, "model", x.model)
+			add("gpu_memory_total_bytes", 0, 0, 16<<30, "node", x.id, "uuid", uuid)
+		}
+	}
+	for _, p := range placed {
+		for k := int((p.from - begin + step - 1) / step); k < int((p.to-begin)/step); k++ {
+			if onGPU[p.uuid][k]++; onGPU[p.uuid][k] == 1 {
+				allocated[p.node][k]++
+				peaks[p.model][k]++
+				of[p.model].peak = max(of[p.model].peak, peaks[p.model][k])
+			}
+			busy[p.node][k] += p.busy
+		}
+		l := []string{"node", p.node, "uuid", p.uuid, "namespace", "trace", "pod", p.name}
+		from, to := begin+(p.from-begin+step-1)/step*step, begin+(p.to-begin)/step*step
+		add("gpu_container_allocated_seconds_total", from, to, p.share, l...)
+		add("gpu_container_observed_seconds_total", from, to, 1, l...)
+		add("gpu_container_busy_seconds_total", from, to, p.busy, l...)
+		add("gpu_container_allocation_ratio", from, to, p.share, append(slices.Clone(l), "resource", "nvidia_com_gpu")...)
+		add("gpu_container_memory_used_bytes", from, to, 2<<30, l...)
+		add("pod:gpu_workload:info", from, to, 1, append(l[4:8:8], "workload_type", p.owner, "workload", p.workload)...)
+	}
+	for _, x := range nodes {
+		l := []string{"node", x.id, "model", x.model}
+		count := float64(len(x.gpus))
+		add("node:gpu_device_up:count", 0, 0, count, l...)
+		for state, of := range map[string]func(k int) float64{
+			"busy":        func(k int) float64 { return min(busy[x.id][k], allocated[x.id][k]) },
+			"gap":         func(k int) float64 { return allocated[x.id][k] - min(busy[x.id][k], allocated[x.id][k]) },
+			"unallocated": func(k int) float64 { return count - allocated[x.id][k] },
+		} {
+			s.Add("node:gpu_time_seconds:rate5m", func(at int64) (float64, bool) {
+				k := int((at - begin - 1) / step)
+				return of(max(0, min(steps, k))), at > begin
+			}, append(slices.Clone(l), "state", state)...)
+		}
+	}
+	o := report.Defaults()
+	o.From, o.To = time.Unix(begin, 0), time.Unix(begin+window, 0)
+	o.Now = o.To
+	start := time.Now()
+	d, err := report.Build(t.Context(), reporttest.Direct{Server: s}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d pods, %d workloads, %d pieces of advice, in %v", len(placed), len(d.Workloads), len(d.Advice), time.Since(start).Round(time.Second))
+	if d.Partial || math.Abs(d.Checks.Difference) > 1e-6 || len(d.Nodes) != len(nodes) || len(d.Models) != len(of) {
+		t.Errorf("%v, difference %g, %d nodes, %d models", d.PartialReasons, d.Checks.Difference, len(d.Nodes), len(d.Models))
+	}
+	hours := float64(window) / 3600
+	for _, m := range d.Models {
+		if a := of[m.Model]; m.GPUs != float64(a.gpus) || math.Abs(m.Hours-float64(a.gpus)*hours) > 0.01 {
+			t.Errorf("%s has %g GPUs and %g hours, the list %d", m.Model, m.GPUs, m.Hours, a.gpus)
+		}
+	}
+	for _, n := range d.Nodes {
+		if x := list[n.Node]; x == nil || n.GPUs != float64(len(x.gpus)) || n.Model != x.model {
+			t.Errorf("%s has %g GPUs of %s", n.Node, n.GPUs, n.Model)
+		}
+	}
+	sums := map[string]float64{}
+	for _, a := range d.Advice {
+		m := of[a.Model]
+		if m == nil {
+			t.Errorf("%s: unknown model", a.Title)
+			continue
+		}
+		if a.Saving == document.SavesHours && !a.Unsure() {
+			sums[a.Model] += a.SavedHours
+		}
+		if a.Code != document.AdviseConsolidate {
+			continue
+		}
+		var back, again, left, peak int
+		var gpus float64
+		fmt.Sscanf(a.Title, "Give back %d", &back)
+		names := strings.Split(a.Title[strings.Index(a.Title, ": ")+2:], ", ")
+		for _, name := range names {
+			name, _, _ = strings.Cut(name, " and ")
+			if x := list[name]; x == nil || x.model != a.Model {
+				t.Errorf("%s: %s is not of the model", a.Title, name)
+			}
+		}
+		_, rest, _ := strings.Cut(a.Evidence, "on the other ")
+		fmt.Sscanf(a.Evidence, "%d pods", &again)
+		fmt.Sscanf(strings.Replace(rest, "nodes", "node", 1), "%d node with %f GPUs", &left, &gpus)
+		if _, rest, ok := strings.Cut(a.Evidence, ": none would have waited. "); ok {
+			fmt.Sscanf(rest, "%d GPUs", &peak)
+		}
+		t.Logf("%s (%d nodes, %d GPUs, at most %d allocated): %s %s", a.Title, m.nodes, m.gpus, m.peak, a.Evidence, a.Alternatives)
+		if rest != "" && (back+left != m.nodes || a.SavedGPUs+gpus != float64(m.gpus) || peak != 0 && peak != m.peak) {
+			t.Errorf("the list has %d nodes, %d GPUs, %d at the busiest time: %s %s", m.nodes, m.gpus, m.peak, a.Title, a.Evidence)
+		}
+		if rest == "" && (m.peak != 0 || back != m.nodes) {
+			t.Errorf("%d were allocated: %s %s", m.peak, a.Title, a.Evidence)
+		}
+	}
+	for model, sum := range sums {
+		t.Logf("%s: %.0f of %.0f GPU-hours could be freed", model, sum, float64(of[model].gpus)*hours)
+		if sum > float64(of[model].peak)*hours {
+			t.Errorf("%s: %.0f GPU-hours are saved of %d GPUs that were allocated", model, sum, of[model].peak)
+		}
+	}
+	for _, w := range d.WhatIf {
+		if w.GPUsBefore > float64(of[w.Model].peak) || w.GPUsAfter > w.GPUsBefore {
+			t.Errorf("at most %d were allocated: %+v", of[w.Model].peak, w)
+		}
+	}
 }
