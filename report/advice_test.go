@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,6 +40,8 @@ func TestAdvice(t *testing.T) {
 		{"loaded", job{busy: no, memory: 40 * gib}, "release", "loaded_idle", 240, "Release 1 GPU of app", "Nothing smaller"},
 		{"stopped after four days", job{busy: between(monday, monday.Add(4*day), 0.9, 0), memory: 20 * gib},
 			"release", "stopped", 144, "Release 1 GPU of app", "Nothing smaller"},
+		{"busy in one step", job{busy: between(monday, monday.Add(5*time.Minute), 0.9, 0), memory: 20 * gib},
+			"release", "stopped", 240 - 1./12, "Release 1 GPU of app", "Nothing smaller"},
 		{"stopped today", job{busy: between(monday, tenDays.Add(-10*time.Hour), 0.9, 0), memory: 20 * gib},
 			"", "well_used", 0, "", ""},
 		{"stopped for exactly a day", job{busy: between(monday, tenDays.Add(-day), 0.4, 0)},
@@ -206,7 +209,8 @@ func TestWorkloadRow(t *testing.T) {
 // period would have released it.
 func TestReturnsAfterPauses(t *testing.T) {
 	busy := between(monday.Add(7*day), monday.Add(8*day), 0.9, 0)
-	for end, want := range map[time.Time]string{monday.Add(7 * day): "release", tenDays: ""} {
+	for i, end := range []time.Time{monday.Add(7 * day), tenDays} {
+		want := []string{"release", ""}[i]
 		var s scene
 		s.node("n1", h100, 1, states{"busy": 1}, nil)
 		s.job(job{busy: busy, pods: []string{"app-0"}})
@@ -236,7 +240,8 @@ func TestValidationOfASize(t *testing.T) {
 
 // The one-minute means of a GPU count where they are higher than those of five minutes.
 func TestOneMinuteMeans(t *testing.T) {
-	for minute, want := range map[float64]string{0.3: "3g.40gb", 0.5: ""} {
+	for i, minute := range []float64{0.3, 0.5} {
+		want := []string{"3g.40gb", ""}[i]
 		var s scene
 		s.node("n1", h100, 1, states{"busy": 1}, nil)
 		s.job(job{memory: 5 * gib, busy: between(monday, tenDays, 0.05, 0), pods: []string{"app-0"}})
@@ -275,7 +280,8 @@ func TestWeekend(t *testing.T) {
 	s.node("n1", h100, 1, states{"busy": 1}, nil)
 	friday := monday.Add(4*day + 20*time.Hour)
 	s.job(job{busy: between(monday, friday, 0.9, 0), pods: []string{"app-0"}})
-	for end, want := range map[time.Time]string{friday.Add(40 * time.Hour): "", friday.Add(76 * time.Hour): "release"} {
+	for i, end := range []time.Time{friday.Add(40 * time.Hour), friday.Add(76 * time.Hour)} {
+		want := []string{"", "release"}[i]
 		if got := s.must(t, func(o *Options) { o.To = end }).Workloads[0].Advice; got != want {
 			t.Errorf("%s: %q, want %q", end, got, want)
 		}
@@ -536,5 +542,92 @@ func TestFew(t *testing.T) {
 	}
 	if got := few(list); got != "a, b, c, d, e, f, g, h and 1 more" {
 		t.Error(got)
+	}
+}
+
+// GPUs that are unavailable have no room for pods, and leave with their node.
+func TestBrokenGPUs(t *testing.T) {
+	for broken, want := range map[string]string{"gpu-1": "gpu-2", "gpu-2": "", "gpu-3": "gpu-2, gpu-3"} {
+		t.Run(broken, func(t *testing.T) {
+			var s scene
+			pods := []string{"gpu-1"} // the node of each
+			if broken == "gpu-2" {
+				pods = append(pods, "gpu-2")
+			}
+			for _, node := range []string{"gpu-1", "gpu-2", "gpu-3"} {
+				in := states{"unallocated": 2}
+				if slices.Contains(pods, node) {
+					in = states{"busy": 1, "unallocated": 1}
+				}
+				if node == broken {
+					in["unallocated"]--
+					in["unavailable"] = 1
+				}
+				if node < "gpu-3" || node == broken {
+					s.node(node, h100, 2, in, nil)
+				}
+			}
+			for _, node := range pods {
+				s.job(job{name: "on-" + node, node: node, busy: between(monday, tenDays, 0.9, 0), pods: []string{"on-" + node}})
+			}
+			got := ""
+			for _, a := range s.must(t, nil).Advice {
+				if a.Code == document.AdviseConsolidate {
+					_, got, _ = strings.Cut(a.Title, ": ")
+				}
+			}
+			if got != want {
+				t.Errorf("%q is given back, want %q", got, want)
+			}
+		})
+	}
+}
+
+// Unallocated MIG devices of another model serve no pod that waits for a profile of the same name.
+func TestGeometryOfAnotherModel(t *testing.T) {
+	const a100 = "NVIDIA A100-SXM4-80GB"
+	var s scene
+	s.node("a", a100, 1, states{"busy": 0.1, "gap": 0.9}, nil)
+	s.node("h", h100, 1, states{"unallocated": 1}, nil)
+	s.job(job{node: "a", model: a100, pods: []string{"app-0"}, share: 1. / 7, resource: "nvidia_com_mig_1g_10gb",
+		busy: between(monday, tenDays, 0.1, 0)})
+	s.add(metric.RuleFree, map[string]string{"node": "h", "resource": "nvidia_com_mig_2g_20gb"}, constant(3))
+	s.add(metric.RulePending, map[string]string{"namespace": "team", "resource": "nvidia_com_mig_3g_40gb"}, constant(1))
+	a := ofCode(t, s.must(t, nil), document.AdviseGeometry)
+	if near(t, "served", a.SavedHours, 120); a.Model != h100 {
+		t.Errorf("%+v", a)
+	}
+}
+
+// A workload that is busy without an allocation, and one whose allocation ended within the period.
+func TestWithoutAllocation(t *testing.T) {
+	var s scene
+	s.node("n1", h100, 2, states{"busy": 0.5, "unallocated": 1.5}, nil)
+	l := map[string]string{"namespace": "team", "workload_type": "Deployment", "workload": "guest", "model": h100}
+	s.add(metric.RuleBusy, l, constant(0.25))
+	s.add(metric.RuleAllocated, with(l, "workload", "ended"), func(at int64) (float64, bool) {
+		return map[bool]float64{true: 1}[at <= monday.Add(4*day).Unix()], true
+	})
+	s.add(metric.RuleAllocated, with(l, "workload", "nothing"), constant(0))
+	s.add(metric.RuleBusy, with(l, "workload", "nothing"), constant(0))
+	d := s.must(t, nil)
+	if len(d.Workloads) != 2 {
+		t.Fatalf("%+v", d.Workloads)
+	}
+	for _, w := range d.Workloads {
+		switch w.Name {
+		case "guest":
+			near(t, "busy", w.Busy, 60)
+			near(t, "beyond", w.Beyond, 60)
+			if w.NoAdvice != "activity_unknown" || !strings.Contains(w.NoAdviceReason, "on GPUs of others") {
+				t.Errorf("%+v", w)
+			}
+		case "ended":
+			near(t, "allocated", w.Allocated, 96)
+			near(t, "GPUs", w.GPUs, 1)
+			if !w.LastSeen.Equal(monday.Add(4*day)) || w.GPUsNow != 0 {
+				t.Errorf("%+v", w)
+			}
+		}
 	}
 }

@@ -137,6 +137,12 @@ func TestNodesWithoutExporter(t *testing.T) {
 	for _, n := range d.Notes {
 		text += n.Text
 	}
+	var same scene
+	same.node("gpu-1", h100, 8, states{"busy": 8}, nil)
+	same.add(metric.KubeCapacity, map[string]string{"node": "gpu-1", "resource": "nvidia_com_gpu"}, constant(8))
+	if notes := same.must(t, nil).Notes; len(notes) != 2 || notes[0].Code != "node_pools_by_name" || notes[1].Code != "no_single_gpus" {
+		t.Errorf("%+v", notes)
+	}
 	if !strings.Contains(text, "not reported: gpu-3.") || !strings.Contains(text, "than there are: gpu-2 (6 of 8).") {
 		t.Error(text)
 	}
@@ -144,7 +150,8 @@ func TestNodesWithoutExporter(t *testing.T) {
 
 // With a scrape every five minutes, rates over five minutes have no two samples.
 func TestScrapeInterval(t *testing.T) {
-	for seconds, want := range map[int64]string{60: "[5m]", 150: "[420s]", 300: "[780s]"} {
+	for i, seconds := range []int64{60, 150, 300} {
+		want := []string{"[5m]", "[420s]", "[780s]"}[i]
 		var s scene
 		gpu := map[string]string{"node": "n1", "model": h100, "uuid": "u"}
 		s.add(metric.RawGPUs, with(gpu, "state", "busy"), constant(1))

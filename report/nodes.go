@@ -103,10 +103,14 @@ func (f *fleet) sorted() []*nodeGPUs {
 // time is not reported. A node without samples for removedAfter until the end counts as removed after its last one.
 func (f *fleet) settle(removedAfter time.Duration) {
 	f.adopt()
-	for _, n := range f.nodes {
+	for k, n := range f.nodes {
 		// The steps in which it belonged to the fleet.
 		from := min(n.reported.First(f.p.Steps()), n.count.First(f.p.Steps()))
 		to := max(n.reported.End(), n.count.End())
+		if to == 0 { // power alone
+			delete(f.nodes, k)
+			continue
+		}
 		n.joined = from > 0 && !n.before
 		if n.before {
 			from = 0

@@ -45,9 +45,15 @@ func TestRefuted(t *testing.T) {
 		{name: "a GPU that is full every night is no idle one", jobs: []job{
 			{pods: one, busy: between(monday, tenDays, 0.6, 0), memory: 60 * gib},
 			{pods: one, gpus: []string{"GPU-second"}, busy: night, memory: 60 * gib}}},
-		{name: "an idle GPU of three days is too young to judge", jobs: []job{
-			{pods: one, from: tenDays.Add(-3 * day), busy: between(monday, tenDays, 0.9, 0)},
-			{pods: one, from: tenDays.Add(-3 * day), gpus: []string{"GPU-second"}, busy: hourOf(0, 24, 0.01, 0)}}},
+		{name: "an idle GPU of six days is too young to judge", jobs: []job{
+			{pods: one, from: tenDays.Add(-156 * time.Hour), busy: between(monday, tenDays, 0.9, 0)},
+			{pods: one, from: tenDays.Add(-156 * time.Hour), gpus: []string{"GPU-second"}, busy: hourOf(0, 24, 0.01, 0)}}},
+		{name: "several MIG devices of a pod", jobs: []job{{pods: []string{"app-0", "app-0"}, memory: 5 * gib, share: 0.5,
+			resource: "nvidia_com_mig_3g_40gb", busy: hourOf(0, 24, 0.05, 0)}}, reason: "several_mig_devices"},
+		{name: "one replica less has no headroom", jobs: []job{{pods: names("app", 10), memory: 70 * gib, busy: hourOf(4, 24, 0.32, 0.1)}},
+			// Twice 3.2 are 6.4 of 7; six have it in four of 24 hours.
+			advice: document.AdviseReplicas, reason: "low_demand", want: "6 would have too little headroom in 83 % of the time.",
+			level: "medium", saved: 3 * 240},
 		{name: "a service needs a third of its replicas", jobs: []job{{pods: names("app", 48), memory: 25 * gib,
 			busy: hourOf(12, 18, 0.25, 0.02)}}, advice: document.AdviseReplicas, reason: "daily_demand",
 			// Twice 48 x 0.25 = 24 by day, 3.2 times 48 x 0.02 = 3.1 in the other 18 hours: 4.
@@ -124,7 +130,7 @@ func TestRefuted(t *testing.T) {
 			}
 			a := adviceOn(t, d, w.ID)
 			near(t, "saved", a.SavedHours, tt.saved)
-			if text := a.Title + a.Evidence + a.Risk; a.Reason != tt.reason || !strings.Contains(text, tt.want) ||
+			if text := a.Title + a.Evidence + a.Risk + a.Alternatives; a.Reason != tt.reason || !strings.Contains(text, tt.want) ||
 				a.Confidence != tt.level {
 				t.Errorf("%+v", a)
 			}

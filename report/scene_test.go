@@ -212,6 +212,7 @@ func (s *scene) must(t *testing.T, change func(*Options)) *document.Document {
 			t.Errorf("incomplete: %+v", a)
 		}
 	}
+	recorded.compare(t, d)
 	return d
 }
 

@@ -90,8 +90,8 @@ func (a *analysis) replicas(l *load, r *document.Workload, steps int) *document.
 	ad.Evidence = units.Sentence(fmt.Sprintf("%s together were busy as %.1f GPUs on average, and above %.1f in %s of the "+
 		"time; without any eighth of the period, %d to %d replicas", units.Count(float64(s.pods), "pod"), mean,
 		all.Quantile(1-a.opt.Advice.Budget), units.Share(a.opt.Advice.Budget, 1), least, most))
-	ad.Alternatives = fmt.Sprintf("%d would be too few in %s of the time.", n-1,
-		units.Share(demand.Exceedance(all, float64(n-1)*s.gpus/sizing.Headroom), 1))
+	ad.Alternatives = fmt.Sprintf("%d would have too little headroom in %s of the time.", n-1,
+		units.Share(demand.Exceedance(all, float64(n-1)*s.gpus/(sizing.Headroom*later)), 1))
 	if n == 2 {
 		ad.Alternatives = "Two remain, so that one may fail."
 	}

@@ -214,7 +214,8 @@ func (a *analysis) geometry(q *queue, groups []*fleetNodes) (out []document.Advi
 			}
 			spare := ""
 			for _, n := range sorted(q.unallocated) {
-				if p, ok := gpu.FromResource(n.model); ok && n.cluster == k.cluster && g.allocated[n.node] >= 0 {
+				_, has := g.allocated[n.node]
+				if p, ok := gpu.FromResource(n.model); ok && n.cluster == k.cluster && has {
 					free := q.unallocated[n].Values(0, a.p.Steps())
 					slots[n.node] += free.Quantile(0) * float64(shape(p).Size)
 					if free.Quantile(0) >= 1 && n.model != k.model {

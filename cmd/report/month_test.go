@@ -55,6 +55,11 @@ func TestExitCodes(t *testing.T) {
 	partial.Extra = `,"warnings":["a store is down"]`
 	some := httptest.NewServer(partial)
 	defer some.Close()
+	wrong := &reporttest.Server{}
+	wrong.Add("node:gpu_time_seconds:rate5m", reporttest.Constant(8.01), "node", "n", "model", reporttest.Model, "state", "busy")
+	wrong.Add("node:gpu_device_up:count", reporttest.Constant(8), "node", "n", "model", reporttest.Model)
+	doubled := httptest.NewServer(wrong)
+	defer doubled.Close()
 	prices := t.TempDir() + "/prices.yaml"
 	if err := os.WriteFile(prices, []byte("gpus: [{model: '*', per_hour: oops}]"), 0o600); err != nil {
 		t.Fatal(err)
@@ -71,6 +76,8 @@ func TestExitCodes(t *testing.T) {
 		{"limit kept", server.URL, []string{"--from=2d", now, "--fail-on=idle>0.5"}, exitOK, ""},
 		{"limit exceeded", server.URL, []string{"--from=2d", now, "--fail-on=idle>0.1"}, exitFailOn, "idle is 0.125"},
 		{"partial", some.URL, []string{"--from=2d", now}, exitPartial, "a store is down"},
+		{"an account that does not add up", doubled.URL, []string{"--from=2d", now}, exitPartial, "the account is wrong: the states differ " +
+			"from the expected GPU-hours by -0.13 %, the limit is 0.1 %"},
 		{"no data", empty.URL, []string{"--from=2d", now}, exitNoData, "check that this server scrapes it"},
 		{"unreachable", broken.URL, []string{"--from=2d", now, "--prometheus.retries=0"}, exitBroken, "cannot reach"},
 		{"no URL", "", nil, exitUsage, "--prometheus.url"},

@@ -1,0 +1,311 @@
+package report
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/report/document"
+	"github.com/gpu-exporter/gpu-exporter/report/metric"
+	"github.com/gpu-exporter/gpu-exporter/report/prices"
+	"github.com/gpu-exporter/gpu-exporter/report/prom"
+	"github.com/gpu-exporter/gpu-exporter/report/reporttest"
+)
+
+var update = flag.Bool("update", false, "write what the scenes report instead of comparing it")
+
+// record is what all scenes report, by the name of the test and the number of the report in it: what the tests do not state by
+// hand is read in the diff of this file.
+type record struct {
+	want, got map[string][]string
+	count     map[string]int
+}
+
+const recordFile = "testdata/scenes.txt"
+
+var recorded = record{want: map[string][]string{}, got: map[string][]string{}, count: map[string]int{}}
+
+func TestMain(m *testing.M) {
+	text, err := os.ReadFile(recordFile)
+	for block := range strings.SplitSeq(string(text), "\n\n") {
+		lines := strings.Split(strings.TrimSpace(block), "\n")
+		recorded.want[lines[0]] = lines[1:]
+	}
+	code := m.Run()
+	if flag.Parse(); *update {
+		var out strings.Builder
+		for _, name := range sortedKeys(recorded.got) {
+			fmt.Fprintf(&out, "%s\n%s\n\n", name, strings.Join(recorded.got[name], "\n"))
+		}
+		err = errors.Join(os.MkdirAll("testdata", 0o755), os.WriteFile(recordFile, []byte(out.String()), 0o644))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// rows are the rows of a report that differ from test to test, as JSON without what is zero.
+func rows(d *document.Document) (out []string) {
+	row := func(kind string, v any) {
+		text, err := json.Marshal(v)
+		var m map[string]any
+		if err = errors.Join(err, json.Unmarshal(text, &m)); err != nil {
+			panic(err)
+		}
+		for _, k := range []string{"query", "plot", "title", "effort"} {
+			delete(m, k)
+		}
+		if p, ok := v.(document.Workload); ok && p.Plot != nil {
+			m["plot"] = []float64{p.Plot.Busy[0], p.Plot.Busy[len(p.Plot.Busy)-1], slices.Max(p.Plot.Peak), slices.Max(p.Plot.GPUs)}
+		}
+		var drop func(m map[string]any)
+		drop = func(m map[string]any) {
+			for k, v := range m {
+				if inner, ok := v.(map[string]any); ok {
+					drop(inner)
+				}
+				if v == 0.0 || v == "" || v == nil || v == false {
+					delete(m, k)
+				}
+			}
+		}
+		drop(m)
+		b := &strings.Builder{}
+		e := json.NewEncoder(b)
+		e.SetEscapeHTML(false)
+		if err := e.Encode(m); err != nil {
+			panic(err)
+		}
+		out = append(out, kind+" "+strings.TrimSpace(b.String()))
+	}
+	row("fleet", d.Fleet)
+	row("checks", d.Checks)
+	for _, list := range []struct {
+		kind     string
+		accounts []document.Account
+	}{{"cluster", d.Clusters}, {"model", d.Models}, {"pool", d.NodePools}, {"node", d.Nodes}, {"namespace", d.Namespaces}} {
+		for _, a := range list.accounts {
+			if len(list.accounts) > 1 && len(list.accounts) < 8 {
+				row(list.kind, a)
+			}
+		}
+	}
+	for _, w := range d.Workloads {
+		row("workload", w)
+	}
+	for _, a := range d.Advice {
+		out = append(out, "advice "+a.Title)
+		row(" ", a)
+	}
+	for _, p := range d.WhatIf {
+		row("what if", p)
+	}
+	if len(d.Nodes) > 1 || d.Sources[0].From != "rules" {
+		row("first of the trend", d.Trend[0])
+		row("last of the trend", d.Trend[len(d.Trend)-1])
+		for _, s := range d.Sources {
+			row("source", s)
+		}
+	}
+	for _, n := range d.Notes {
+		out = append(out, "note "+n.Code+": "+n.Text)
+	}
+	return out
+}
+
+// compare holds a report against the record.
+func (r *record) compare(t *testing.T, d *document.Document) {
+	if strings.HasPrefix(t.Name(), "TestUnseen") {
+		return
+	}
+	t.Helper()
+	name := fmt.Sprintf("%s#%d", t.Name(), r.count[t.Name()])
+	r.count[t.Name()]++
+	r.got[name] = rows(d)
+	if *update {
+		return
+	}
+	for i, want := range r.want[name] {
+		if i >= len(r.got[name]) || r.got[name][i] != want {
+			t.Errorf("%s is not %s any more; if it is right, run go test ./report -update and read the diff:\n%s", name, recordFile,
+				strings.Join(append(slices.Clone(r.got[name]), want)[min(i, len(r.got[name])):][:1], "\n")+"\nwant\n"+want)
+			return
+		}
+	}
+	if len(r.want[name]) != len(r.got[name]) {
+		t.Errorf("%s has %d rows, recorded are %d", name, len(r.got[name]), len(r.want[name]))
+	}
+}
+
+// everything is a history with something of all that is read.
+func everything() *scene {
+	var s scene
+	in := func(cluster string, l map[string]string) map[string]string { return with(l, "cluster", cluster) }
+	first := len(s.Series)
+	s.node("gpu-1", h100, 8, states{"busy": 3, "gap": 1, "idle": 2, "unallocated": 1.5, "unavailable": 0.5}, nil)
+	s.node("gpu-2", h100, 8, states{"busy": 4, "unallocated": 4}, func(at int64) bool { return at <= monday.Add(6*day).Unix() })
+	s.node("odd-1", "", 1, states{"busy": 1}, nil)
+	s.node("odd-1", "NVIDIA L40S", 2, states{"idle": 2}, func(at int64) bool { return at > monday.Add(2*day).Unix() })
+	s.node("odd-2", "", 1, states{"unknown": 1}, nil)
+	s.node("odd-2", "NVIDIA L40S", 1, states{"busy": 1}, nil)
+	s.node("odd-2", "NVIDIA A10", 1, states{"idle": 1}, nil)
+	s.add(metric.RulePower, map[string]string{"node": "gpu-1", "model": h100}, constant(3000))
+	s.add(metric.RulePower, map[string]string{"node": "odd-2", "model": "NVIDIA A10"}, constant(500))
+	s.add(metric.RulePower, map[string]string{"node": "no-gpu", "model": h100}, constant(500)) // no GPU, no node of the fleet
+	s.add(metric.RawUnattributed, map[string]string{"node": "gpu-1", "uuid": "GPU-x"}, constant(0.25))
+	s.add(metric.RawVersion, map[string]string{"node": "gpu-1", "version": "1.0.0"}, during(monday, monday.Add(3*day), constant(1)))
+	s.add(metric.RawVersion, map[string]string{"node": "gpu-1", "version": "1.1.0"}, constant(1))
+	s.add(metric.RawVersion, map[string]string{"node": "gpu-2", "version": ""}, constant(1))
+	s.add(metric.RuleFaults, map[string]string{"node": "gpu-1", "problem": "needs_reset"}, constant(0.25))
+	s.add(metric.RuleFaults, map[string]string{"node": "gpu-1", "problem": "hung"}, constant(0.125))
+	s.add(metric.RuleXIDs, map[string]string{"node": "gpu-1", "xid": "79"}, constant(0.001))
+	s.add(metric.RuleXIDs, map[string]string{"node": "gpu-1", "xid": "48"}, constant(0.0001))
+	s.add(metric.KubeLabels, map[string]string{"node": "gpu-1", "label_eks_amazonaws_com_nodegroup": "training"}, constant(1))
+	s.add(metric.KubeLabels, map[string]string{"node": "gpu-2", "label_eks_amazonaws_com_nodegroup": "training"}, constant(1))
+	for node, n := range map[string]float64{"gpu-1": 8, "gpu-2": 7, "gpu-3": 4} {
+		s.add(metric.KubeCapacity, map[string]string{"node": node, "resource": "nvidia_com_gpu"}, constant(n))
+	}
+	s.add(metric.RuleFree, map[string]string{"node": "gpu-1", "resource": "nvidia_com_mig_1g_10gb"}, constant(3))
+	s.add(metric.RuleFree, map[string]string{"node": "gpu-1", "resource": "nvidia_com_mig_2g_20gb"}, constant(2))
+	s.add(metric.RulePending, map[string]string{"namespace": "team", "resource": "nvidia_com_mig_3g_40gb"}, constant(1))
+	s.job(job{name: "service", node: "gpu-1", memory: 30 * gib, pods: names("service", 3), busy: hourOf(8, 18, 0.4, 0.02)})
+	s.job(job{name: "night", node: "gpu-2", memory: 30 * gib, pods: []string{"night-0"}, to: monday.Add(6 * day), busy: hourOf(0, 6, 1, 0)})
+	s.job(job{name: "idle", node: "gpu-1", memory: 2 * gib, pods: []string{"idle-0"}, busy: no})
+	// Until the fourth day only the series have it.
+	j := job{name: "fallback", node: "gpu-1", memory: 10 * gib, pods: []string{"fallback-0"}, busy: hourOf(0, 24, 0.3, 0)}
+	s.allocate(j)
+	j.from = monday.Add(4 * day)
+	s.rules(j, 1)
+	gpu := map[string]string{"node": "gpu-1", "uuid": "GPU-service-0"}
+	pod := with(gpu, "namespace", "team", "pod", "idle-0", "uuid", "GPU-idle-0")
+	s.add(metric.RawMinute, gpu, constant(0.5))
+	s.add(metric.RawPeak, gpu, constant(0.9))
+	s.add(metric.RawSince, pod, constant(float64(monday.Add(-200*day).Unix())))
+	s.add(metric.RawLastBusy, pod, constant(float64(monday.Add(-200*day).Unix())))
+	s.add(metric.RuleLastBusy, map[string]string{"namespace": "team", "workload_type": "Deployment", "workload": "service",
+		"model": h100}, constant(float64(tenDays.Add(-7*time.Hour).Unix())))
+	s.add(metric.RuleWatts, map[string]string{"namespace": "team", "workload_type": "Deployment", "workload": "service",
+		"model": h100}, constant(900))
+	for i := first; i < len(s.Series); i++ {
+		s.Series[i].Labels = in("east", s.Series[i].Labels)
+	}
+	west := len(s.Series)
+	s.node("gpu-1", h100, 8, states{"busy": 1, "unallocated": 7}, nil)
+	s.job(job{name: "service", node: "gpu-1", memory: 30 * gib, pods: names("service", 3), busy: hourOf(0, 24, 0.9, 0)})
+	for i := west; i < len(s.Series); i++ {
+		s.Series[i].Labels = in("west", s.Series[i].Labels)
+	}
+	return &s
+}
+
+// raws has the same history in two forms: rules, and no rules.
+func raws() *scene {
+	var s scene
+	gpu := func(i int) map[string]string {
+		return map[string]string{"node": "n1", "uuid": fmt.Sprintf("GPU-app-%d", i), "model": h100}
+	}
+	for i := range 2 {
+		l := gpu(i)
+		s.add(metric.RawGPUs, with(l, "state", "busy"), constant(0.4))
+		s.add(metric.RawGPUs, with(l, "state", "gap"), constant(0.6))
+		s.add(metric.RawUp, l, constant(1))
+		s.add(metric.RawPower, l, constant(300))
+		s.add(metric.RawEnergy, l, constant(310))
+		c := map[string]string{"node": "n1", "uuid": l["uuid"], "namespace": "team", "pod": fmt.Sprint("app-", i)}
+		s.add(metric.RawObserved, c, constant(1))
+		s.add(metric.RawUnused, with(c, "state", "gap"), constant(0.6))
+		s.add(metric.RawJoules, c, constant(250))
+	}
+	s.allocate(job{name: "app", memory: 20 * gib, pods: names("app", 2), busy: hourOf(0, 24, 0.4, 0)})
+	return &s
+}
+
+func TestEverything(t *testing.T) {
+	list, err := prices.Parse([]byte("{currency: EUR, energy_per_kwh: 0.5, gpus: [{model: '*H100*', per_hour: 2}, {model: '*L40S*', " +
+		"per_hour: 1}, {model: '*B200*', per_hour: 9}]}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := everything().must(t, func(o *Options) { o.Prices, o.Now = list, o.To.Add(time.Hour) })
+	if !d.Generated.Equal(tenDays.Add(time.Hour)) || d.Period.From != monday || d.Period.To != tenDays || d.Period.StepSeconds != 300 ||
+		d.Period.Hours != 240 || d.ProfileTable == "" || d.Currency != "EUR" {
+		t.Errorf("%+v %+v", d.Generated, d.Period)
+	}
+	// 8 + 8 in the east and 8 in the west for ten days, one that left after six, three that Kubernetes has alone; two nodes with
+	// GPUs of no model and others, of which one joined after two days.
+	near(t, "hours", d.Fleet.Hours, 2*8*240+8*144+4*240+(1*240+2*192)+3*240)
+	near(t, "not reported", d.Fleet.States.NotReported, 4*240)
+	near(t, "unattributed", d.Fleet.Unattributed, 60)
+	near(t, "energy", *d.Fleet.EnergyKWh, 3.5*240)
+	near(t, "energy cost", *d.Fleet.EnergyCost, 1.75*240)
+	raws().must(t, nil)
+}
+
+// failing is a server of which one question has no answer.
+type failing struct {
+	API
+	left int
+}
+
+var errBroken = errors.New("broken")
+
+func (f *failing) next() error {
+	if f.left--; f.left == -1 {
+		return errBroken
+	}
+	return nil
+}
+
+func (f *failing) Range(ctx context.Context, r prom.Range, each func(*prom.Series) error) error {
+	return errors.Join(f.next(), f.API.Range(ctx, r, each))
+}
+
+func (f *failing) Instant(ctx context.Context, q string, at time.Time, each func(*prom.Series) error) error {
+	return errors.Join(f.next(), f.API.Instant(ctx, q, at, each))
+}
+
+func (f *failing) Values(ctx context.Context, label, match string, from, to time.Time) ([]string, error) {
+	v, err := f.API.Values(ctx, label, match, from, to)
+	return v, errors.Join(f.next(), err)
+}
+
+// A report is never made of answers of which one is missing.
+func TestEachQueryMayFail(t *testing.T) {
+	dcgm := scene{}
+	l := map[string]string{"Hostname": "n1", "UUID": "a", "modelName": h100, "namespace": "team", "pod": "x-0", "job": "dcgm"}
+	for name, v := range map[string]float64{"DCGM_FI_DEV_GPU_UTIL": 50, "DCGM_FI_DEV_FB_USED": 100, "DCGM_FI_DEV_POWER_USAGE": 100, "up": 1,
+		metric.KubeOwners: 1, metric.KubeLabels: 1, metric.KubePods: 1} {
+		dcgm.add(name, l, constant(v))
+	}
+	for name, s := range map[string]*scene{"rules": everything(), "series": raws(), "dcgm": &dcgm} {
+		o := Defaults()
+		o.From, o.To, o.Now, o.Step, o.Parallel = monday, monday.Add(2*day), tenDays, time.Hour, 1
+		o.DCGM, o.GroupLabel = name == "dcgm", "team"
+		n := 0
+		for ; n < 200; n++ {
+			api := &failing{reporttest.Direct{Server: &s.Server}, n}
+			d, err := Build(t.Context(), api, o)
+			if api.left >= 0 {
+				if err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+				break
+			}
+			if !errors.Is(err, errBroken) || d != nil {
+				t.Errorf("%s: query %d is missing: %v", name, n, err)
+			}
+		}
+		if n < 6 || n == 200 {
+			t.Errorf("%s: %d queries", name, n)
+		}
+	}
+}
