@@ -2,7 +2,9 @@ package collector
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
+	"io"
 	"math"
 	"slices"
 	"strconv"
@@ -14,30 +16,50 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// AppendText appends a page in the Prometheus text format, or OpenMetrics 1.0, as expfmt writes it: the families of the
-// latest View and more, both in the order of names. The error is Gather's; the page is complete but for the series that
-// it names.
-func (c *Collector) AppendText(page []byte, openMetrics bool, more []*dto.MetricFamily) ([]byte, error) {
+// pieceSize is how many bytes of a page are written at once: a compressed page never exists as a whole.
+const pieceSize = 32 << 10
+
+// WriteText writes a page in the Prometheus text format, or OpenMetrics 1.0, as expfmt writes it: the families of the
+// latest View and more, both in the order of names. The error is that of out, and Gather's; the page is complete but for
+// the series that it names.
+func (c *Collector) WriteText(out io.Writer, openMetrics bool, more []*dto.MetricFamily) error {
+	p := &textPage{out: out, openMetrics: openMetrics, piece: make([]byte, 0, pieceSize+pieceSize/4)}
 	var errs []error
 	upTo := func(name string) {
 		for len(more) > 0 && (name == "" || more[0].GetName() < name) {
 			var err error
-			if page, err = appendFamily(page, openMetrics, more[0]); err != nil {
+			if p.piece, err = appendFamily(p.piece, openMetrics, more[0]); err != nil {
 				errs = append(errs, err)
 			}
 			more = more[1:]
 		}
 	}
-	err := c.each(func(r *row, s *series, view *gpu.View) (err error) {
+	err := c.each(func(r *row, s *series, view *gpu.View) error {
 		upTo(r.Name)
-		page, err = r.append(page, openMetrics, s, view)
-		return err
+		return p.family(r, s, view)
 	})
 	upTo("")
 	if openMetrics {
-		page = append(page, "# EOF\n"...)
+		p.piece = append(p.piece, "# EOF\n"...)
 	}
-	return page, errors.Join(append(errs, err)...)
+	p.flush(0)
+	return errors.Join(append(errs, err, p.failed)...)
+}
+
+// textPage is a page that is being written.
+type textPage struct {
+	out         io.Writer
+	openMetrics bool
+	piece       []byte // not yet written
+	failed      error  // of out
+}
+
+// flush writes the piece if it is larger than limit.
+func (p *textPage) flush(limit int) {
+	if len(p.piece) > limit {
+		_, err := p.out.Write(p.piece)
+		p.piece, p.failed = p.piece[:0], cmp.Or(p.failed, err)
+	}
 }
 
 func appendFamily(page []byte, openMetrics bool, f *dto.MetricFamily) (_ []byte, err error) {
@@ -50,37 +72,37 @@ func appendFamily(page []byte, openMetrics bool, f *dto.MetricFamily) (_ []byte,
 	return b.Bytes(), err
 }
 
-// append appends the row's family for a View.
-func (r *row) append(page []byte, openMetrics bool, s *series, view *gpu.View) ([]byte, error) {
+// family writes a row's family for a View.
+func (p *textPage) family(r *row, s *series, view *gpu.View) error {
 	head, appendValue := &r.head.text, AppendFloat
-	appendCount := func(page []byte, n uint64) []byte { return AppendFloat(page, float64(n)) }
-	if openMetrics {
+	appendCount := func(to []byte, n uint64) []byte { return AppendFloat(to, float64(n)) }
+	if p.openMetrics {
 		head, appendValue = &r.head.openMetrics, appendOpenMetricsFloat
-		appendCount = func(page []byte, n uint64) []byte { return strconv.AppendUint(page, n, 10) }
+		appendCount = func(to []byte, n uint64) []byte { return strconv.AppendUint(to, n, 10) }
 	}
 	first := true
 	begin := func(l *labels) {
 		if l.lines == nil {
 			l.lines = r.lines(l)
 		}
+		p.flush(pieceSize)
 		if first {
 			if *head == nil {
-				*head = r.comments(openMetrics)
+				*head = r.comments(p.openMetrics)
 			}
-			page, first = append(page, *head...), false
+			p.piece, first = append(p.piece, *head...), false
 		}
-		page = append(page, l.lines[0]...)
+		p.piece = append(p.piece, l.lines[0]...)
 	}
-	err := r.read(s, view, func(l *labels, v float64) {
+	return r.read(s, view, func(l *labels, v float64) {
 		begin(l)
-		page = append(appendValue(page, v), '\n')
+		p.piece = append(appendValue(p.piece, v), '\n')
 	}, func(l *labels, h gpu.Histogram) { // native buckets do not exist in text
 		begin(l)
-		page = append(appendCount(page, h.Count), l.lines[1]...)
-		page = append(appendValue(page, h.Sum), l.lines[2]...)
-		page = append(appendCount(page, h.Count), '\n')
+		p.piece = append(appendCount(p.piece, h.Count), l.lines[1]...)
+		p.piece = append(appendValue(p.piece, h.Sum), l.lines[2]...)
+		p.piece = append(appendCount(p.piece, h.Count), '\n')
 	})
-	return page, err
 }
 
 // example returns the lines of a family of one series, of which all values are 0, as expfmt writes them.

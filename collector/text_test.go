@@ -91,19 +91,20 @@ func TestPastShowsInNothing(t *testing.T) {
 			t.Fatalf("step %d: the families differ; error %v, want %v", step, err, want)
 		}
 		for openMetrics := range formats {
-			page, err := c.AppendText([]byte("# before\n"), openMetrics, nil)
+			var page strings.Builder
+			err := c.WriteText(&page, openMetrics, nil)
 			if fmt.Sprint(err) != fmt.Sprint(want) {
 				t.Fatalf("step %d: error %v, want %v", step, err, want)
 			}
-			if want := "# before\n" + encode(t, openMetrics, families); string(page) != want {
-				t.Fatalf("step %d: got\n%s\nwant\n%s", step, page, want)
+			if want := encode(t, openMetrics, families); page.String() != want {
+				t.Fatalf("step %d: got\n%s\nwant\n%s", step, page.String(), want)
 			}
 		}
 	}
 }
 
 // The page is as expfmt writes it, whatever the values, with all families in the order of their names.
-func FuzzAppendText(f *testing.F) {
+func FuzzWriteText(f *testing.F) {
 	for _, v := range []float64{0, 1, -1, 0.1, 1e6, 999999, 1e21, 1e-7, 12345678, math.Inf(1), math.Inf(-1), math.NaN(),
 		math.Copysign(0, -1)} {
 		f.Add(v, "a\"b\\c\nd", "first\"\nsecond \\")
@@ -127,10 +128,11 @@ func FuzzAppendText(f *testing.F) {
 		}
 		before, between, after := name("go_a"), name("gpu_bb"), name("process_a")
 		for openMetrics := range formats {
-			page, err := c.AppendText(nil, openMetrics, []*dto.MetricFamily{before, between, after})
+			var page strings.Builder
+			err := c.WriteText(&page, openMetrics, []*dto.MetricFamily{before, between, after})
 			want := encode(t, openMetrics, []*dto.MetricFamily{before, own[0], between, own[1], after})
-			if err != nil || string(page) != want {
-				t.Errorf("%v, got\n%s\nwant\n%s", err, page, want)
+			if err != nil || page.String() != want {
+				t.Errorf("%v, got\n%s\nwant\n%s", err, page.String(), want)
 			}
 		}
 	})
@@ -152,10 +154,11 @@ func TestReadersMeet(t *testing.T) {
 	for range 8 {
 		all.Go(func() {
 			for range 300 {
-				page, err := c.AppendText(nil, false, nil)
+				var page strings.Builder
+				err := c.WriteText(&page, false, nil)
 				families, failed := c.Gather()
-				if err != nil || failed != nil || !wants[string(page)] || !wants[encode(t, false, families)] {
-					t.Errorf("%v, %v, a page of no view:\n%s", err, failed, page)
+				if err != nil || failed != nil || !wants[page.String()] || !wants[encode(t, false, families)] {
+					t.Errorf("%v, %v, a page of no view:\n%s", err, failed, page.String())
 				}
 			}
 		})

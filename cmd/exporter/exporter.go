@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"slices"
@@ -267,11 +268,10 @@ func (f families) Gather() ([]*dto.MetricFamily, error) {
 	return append(all, more...), errors.Join(err, failed)
 }
 
-// AppendText implements web.Metrics.
-func (f families) AppendText(page []byte, openMetrics bool) ([]byte, error) {
+// WriteText implements web.Metrics.
+func (f families) WriteText(out io.Writer, openMetrics bool) error {
 	more, failed := f.others()
-	page, err := f.Collector.AppendText(page, openMetrics, more)
-	return page, errors.Join(err, failed)
+	return errors.Join(f.Collector.WriteText(out, openMetrics, more), failed)
 }
 
 // features returns what works here, and how to enable the rest.

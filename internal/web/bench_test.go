@@ -2,6 +2,7 @@ package web_test
 
 import (
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -30,8 +31,8 @@ func (d *discard) Write(b []byte) (int, error) { d.bytes += len(b); return len(b
 
 type metrics struct{ *collector.Collector }
 
-func (m metrics) AppendText(page []byte, openMetrics bool) ([]byte, error) {
-	return m.Collector.AppendText(page, openMetrics, nil)
+func (m metrics) WriteText(out io.Writer, openMetrics bool) error {
+	return m.Collector.WriteText(out, openMetrics, nil)
 }
 
 // BenchmarkScrape is one scrape of a node of eight GPUs: the first of a view, which writes the page, and the next; in

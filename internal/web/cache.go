@@ -2,6 +2,7 @@ package web
 
 import (
 	"bytes"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -21,6 +22,7 @@ type cache struct {
 	mu         sync.Mutex // guards what follows
 	view       *gpu.View  // of pages
 	pages      map[form][]byte
+	sizes      map[form]int // of the pages before
 	compressor *gzip.Writer
 }
 
@@ -30,9 +32,9 @@ type form struct {
 	gzip   bool
 }
 
-// send sends the page of the latest View, compressed if the client accepts that. write returns the page, in memory that
-// it may use again.
-func (c *cache) send(w http.ResponseWriter, r *http.Request, format expfmt.FormatType, write func(*gpu.View) []byte) {
+// send sends the page of the latest View, compressed if the client accepts that. write writes the page
+// of a View into memory: out returns no error.
+func (c *cache) send(w http.ResponseWriter, r *http.Request, format expfmt.FormatType, write func(io.Writer, *gpu.View)) {
 	f := form{format, acceptsGzip(r.Header)}
 	page := c.page(f, write)
 	h := w.Header()
@@ -45,35 +47,32 @@ func (c *cache) send(w http.ResponseWriter, r *http.Request, format expfmt.Forma
 }
 
 // page returns the page of the latest View; it is shared, and must not be modified.
-func (c *cache) page(f form, write func(*gpu.View) []byte) []byte {
+func (c *cache) page(f form, write func(io.Writer, *gpu.View)) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if view := c.latest(); c.pages == nil || view != c.view {
 		c.view, c.pages = view, map[form][]byte{}
 	}
-	page, ok := c.pages[f]
-	if !ok {
-		page = write(c.view)
-		if f.gzip {
-			page = c.compress(page)
-		} else {
-			page = bytes.Clone(page)
+	if c.sizes == nil {
+		c.sizes = map[form]int{}
+	}
+	if page, ok := c.pages[f]; ok {
+		return page
+	}
+	var page bytes.Buffer
+	page.Grow(c.sizes[f] + c.sizes[f]/16)
+	if f.gzip {
+		if c.compressor == nil {
+			c.compressor, _ = gzip.NewWriterLevel(nil, gzip.BestSpeed) // the level is valid
 		}
-		c.pages[f] = page
+		c.compressor.Reset(&page)
+		write(c.compressor, c.view)
+		_ = c.compressor.Close()
+	} else {
+		write(&page, c.view)
 	}
-	return page
-}
-
-func (c *cache) compress(page []byte) []byte {
-	if c.compressor == nil {
-		c.compressor, _ = gzip.NewWriterLevel(nil, gzip.BestSpeed) // the level is valid
-	}
-	var b bytes.Buffer
-	b.Grow(len(page) / 8)
-	c.compressor.Reset(&b)
-	_, _ = c.compressor.Write(page) // into memory: never an error, as Close
-	_ = c.compressor.Close()
-	return b.Bytes()
+	c.pages[f], c.sizes[f] = page.Bytes(), page.Len()
+	return c.pages[f]
 }
 
 // acceptsGzip reports whether a client accepts gzip (RFC 9110, section 12.5.3).

@@ -3,6 +3,7 @@ package web
 import (
 	"bytes"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -17,8 +18,8 @@ import (
 type Metrics interface {
 	// Gatherer returns the families, for other formats.
 	prometheus.Gatherer
-	// AppendText appends the page in the Prometheus text format or in OpenMetrics. The error names what the page lacks.
-	AppendText(page []byte, openMetrics bool) ([]byte, error)
+	// WriteText writes the page in the Prometheus text format or in OpenMetrics. The error names what the page lacks.
+	WriteText(out io.Writer, openMetrics bool) error
 }
 
 // exposition serves a page of metrics.
@@ -28,7 +29,6 @@ type exposition struct {
 	accepted []expfmt.Format
 	log      *slog.Logger
 	failed   prometheus.Counter // pages that lack something
-	memory   []byte             // of the next page, guarded by cache.mu
 }
 
 // newExposition returns a handler of the page in the accepted formats. own registers metrics about it.
@@ -48,29 +48,27 @@ func (e *exposition) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Type", string(format))
 	h.Add("Vary", "Accept")
 	if names := r.URL.Query()["name[]"]; len(names) > 0 {
+		var page bytes.Buffer
 		e.mu.Lock()
-		page := e.encode(format, func(name string) bool { return slices.Contains(names, name) })
+		e.encode(&page, format, func(name string) bool { return slices.Contains(names, name) })
 		e.mu.Unlock()
-		_, _ = w.Write(page)
+		_, _ = w.Write(page.Bytes())
 		return
 	}
-	e.send(w, r, format.FormatType(), func(*gpu.View) []byte {
+	e.send(w, r, format.FormatType(), func(out io.Writer, _ *gpu.View) {
 		openMetrics := format.FormatType() == expfmt.TypeOpenMetrics
 		if !openMetrics && format.FormatType() != expfmt.TypeTextPlain {
-			return e.encode(format, func(string) bool { return true })
+			e.encode(out, format, func(string) bool { return true })
+			return
 		}
-		var err error
-		e.memory, err = e.metrics.AppendText(e.memory[:0], openMetrics)
-		e.report(err)
-		return e.memory
+		e.report(e.metrics.WriteText(out, openMetrics))
 	})
 }
 
-// encode returns the families that are wanted in any format.
-func (e *exposition) encode(format expfmt.Format, want func(name string) bool) []byte {
+// encode writes the families that are wanted in any format.
+func (e *exposition) encode(out io.Writer, format expfmt.Format, want func(name string) bool) {
 	families, err := e.metrics.Gather()
-	var b bytes.Buffer
-	encoder := expfmt.NewEncoder(&b, format)
+	encoder := expfmt.NewEncoder(out, format)
 	for _, f := range families {
 		if want(f.GetName()) {
 			err = errors.Join(err, encoder.Encode(f))
@@ -80,7 +78,6 @@ func (e *exposition) encode(format expfmt.Format, want func(name string) bool) [
 		err = errors.Join(err, c.Close())
 	}
 	e.report(err)
-	return b.Bytes()
 }
 
 func (e *exposition) report(err error) {

@@ -29,9 +29,10 @@ func (p *pageOf) Gather() ([]*dto.MetricFamily, error) {
 		{Gauge: &dto.Gauge{Value: new(float64(p.written))}}}}}, nil
 }
 
-func (p *pageOf) AppendText(page []byte, openMetrics bool) ([]byte, error) {
+func (p *pageOf) WriteText(out io.Writer, openMetrics bool) error {
 	p.written++
-	return fmt.Appendf(page, "%d %v %s", p.written, openMetrics, strings.Repeat("x", 5000)), p.err
+	fmt.Fprintf(out, "%d %v %s", p.written, openMetrics, strings.Repeat("x", 5000))
+	return p.err
 }
 
 func TestPageIsWrittenOncePerViewAndFormat(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"fmt"
 	"html/template"
+	"io"
 	"log/slog"
 	"net/http"
 
@@ -34,7 +35,7 @@ func page(latest func() *gpu.View, compat nodeLink, logger *slog.Logger) http.Ha
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cache-Control", "no-store")
-		pages.send(w, r, expfmt.TypeUnknown, func(v *gpu.View) []byte {
+		pages.send(w, r, expfmt.TypeUnknown, func(page io.Writer, v *gpu.View) {
 			if v == nil {
 				v = &gpu.View{Notes: []string{notPolled}}
 			}
@@ -43,7 +44,7 @@ func page(latest func() *gpu.View, compat nodeLink, logger *slog.Logger) http.Ha
 				logger.Error("failed to render the landing page", "err", err)
 				fmt.Fprintf(&out, "failed to render the page: %v", err)
 			}
-			return []byte(gpu.PrintableText(out.String()))
+			_, _ = io.WriteString(page, gpu.PrintableText(out.String()))
 		})
 	})
 }

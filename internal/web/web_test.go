@@ -1,7 +1,6 @@
 package web
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"log/slog"
@@ -23,17 +22,17 @@ import (
 // metricsOf is a registry as a page.
 type metricsOf struct{ prometheus.Gatherer }
 
-func (m metricsOf) AppendText(page []byte, openMetrics bool) ([]byte, error) {
+func (m metricsOf) WriteText(out io.Writer, openMetrics bool) error {
 	families, err := m.Gather()
-	b, format := bytes.NewBuffer(page), expfmt.FmtText
+	format := expfmt.FmtText
 	if openMetrics {
 		format = expfmt.FmtOpenMetrics_1_0_0
 	}
-	e := expfmt.NewEncoder(b, format)
+	e := expfmt.NewEncoder(out, format)
 	for _, f := range families {
 		err = errors.Join(err, e.Encode(f))
 	}
-	return b.Bytes(), errors.Join(err, e.(expfmt.Closer).Close())
+	return errors.Join(err, e.(expfmt.Closer).Close())
 }
 
 func serve(t *testing.T, view *gpu.View, alive error) *httptest.Server {

@@ -2,6 +2,7 @@ package expose
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"html/template"
@@ -36,7 +37,7 @@ type Server struct {
 type renderer struct {
 	view      *gpu.View
 	collector *collector.Collector
-	page      []byte
+	page      bytes.Buffer
 }
 
 // NewServer returns a server of the fleet as it is at now.
@@ -78,13 +79,13 @@ func (s *Server) node(w http.ResponseWriter, r *http.Request) {
 	defer func() { s.renderers <- d }()
 	d.view = view
 	format := expfmt.NegotiateAccept(r.Header, expfmt.FmtOpenMetrics_1_0_0, expfmt.FmtText)
-	page, err := d.collector.AppendText(d.page[:0], format.FormatType() == expfmt.TypeOpenMetrics, nil)
-	if d.page = page; err != nil {
+	d.page.Reset()
+	if err := d.collector.WriteText(&d.page, format.FormatType() == expfmt.TypeOpenMetrics, nil); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", string(format))
-	_, _ = w.Write(page) // the client may have disconnected
+	_, _ = w.Write(d.page.Bytes()) // the client may have disconnected
 }
 
 // kube serves the objects of a cluster, or of all.
