@@ -113,19 +113,26 @@ func recordings() []recording {
 				`10m | workload:gpu_pods:count | workload:gpu_pods:count{namespace="team",workload_type="pod",workload="p-0"} 1`,
 				`10m | round(workload:gpu_busy:ratio_max, 0.001) | {namespace="team",workload_type="pod",workload="p-0",model="a"} 1`,
 			}},
+		// q-0 has limits of its own, GPU B is not busy, and node n2's GPU has one container.
 		{name: "containers that use more of a shared GPU than they requested",
-			series: podOn("$A", "p-0", "0+42x60", "0.5x60") + podOn("$A", "q-0", "0+15x60", "0.5x60") + podOn("$B", "s-0", "0+60x60", "0.5x60") +
+			series: podOn("$A", "p-0", "0+42x60", "0.5x60") + podOn("$A", "q-0", "0+15x60", "0.5x60") + podOn("$B", "s-0", "0+36x60", "0.5x60") +
+				podOn("$B", "t-0", "0+6x60", "0.5x60") + podOn(node2("C"), "u-0", "0+60x60", "0.5x60") +
 				`gpu_busy_seconds_total{$A} 0+57x60
-				gpu_busy_seconds_total{$B} 0+60x60
+				gpu_busy_seconds_total{$B} 0+42x60
+				gpu_busy_seconds_total{` + node2("C") + `} 0+60x60
 				gpu_memory_total_bytes{$A} 80e9x60
 				gpu_memory_total_bytes{$B} 80e9x60
+				gpu_memory_total_bytes{` + node2("C") + `} 80e9x60
 				gpu_container_memory_used_bytes{$A,$P,container="c"} 50e9x60
 				gpu_container_memory_used_bytes{$A,$Q,container="c"} 20e9x60
 				gpu_container_memory_guaranteed_bytes{$A,$Q,container="c"} 10e9x60
-				gpu_container_memory_limit_bytes{$A,$Q,container="c"} 30e9x60
-				gpu_container_memory_used_bytes{$B,namespace="team",pod="s-0",container="c"} 79e9x60`,
+				gpu_container_compute_limit_ratio{$A,$Q,container="c"} 0.1x60
+				gpu_container_memory_used_bytes{$B,namespace="team",pod="s-0",container="c"} 20e9x60
+				gpu_container_memory_limit_bytes{$B,namespace="team",pod="s-0",container="c"} 16e9x60
+				gpu_container_memory_used_bytes{` + node2("C") + `,namespace="team",pod="u-0",container="c"} 79e9x60`,
 			asks: []string{`10m | round(container:gpu_use_over_request:ratio, 0.001) | {$A,$P,container="c",quantity="memory"} 1.25 & ` +
-				`{$A,$Q,container="c",quantity="memory"} 2 & {$A,$P,container="c",quantity="busy"} 1.4`}},
+				`{$A,$Q,container="c",quantity="memory"} 2 & {$A,$P,container="c",quantity="busy"} 1.4 & ` +
+				`{$A,$Q,container="c",quantity="busy"} 2.5 & {$B,namespace="team",pod="s-0",container="c",quantity="memory"} 1.25`}},
 		{name: "the workload by kube-prometheus' rule",
 			series: dev("$A", "a", "busy", "0+60x60") + dev("$B", "a", "busy", "0+60x60") + podOn("$A", "p-0",
 				"0+60x60", "1x60") +
