@@ -2,12 +2,13 @@ package account
 
 import (
 	"slices"
+	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-func newGPU(id gpu.Identity) *device {
-	c := &device{id: id, limited: map[gpu.LimitReason]*counter{}, seconds: map[gpu.TimeState]float64{},
+func newGPU(id gpu.Identity, created time.Time) *device {
+	c := &device{id: id, created: created, limited: map[gpu.LimitReason]*counter{}, seconds: map[gpu.TimeState]float64{},
 		unattributed: map[gpu.UnattributedReason]*unattributed{}}
 	c.parts = []*part{{kind: wholeGPU, share: 1, shareKnown: true, act: &c.act}}
 	return c

@@ -69,7 +69,7 @@ func (l *Ledger) xidsOf(u gpu.UUID) *xidCounts {
 func (l *Ledger) deviceOf(id gpu.Identity) *device {
 	c := l.devices[id.UUID]
 	if c == nil {
-		c = newGPU(id)
+		c = newGPU(id, l.now.Add(-l.elapsed))
 		l.devices[id.UUID] = c
 	}
 	c.id = id
@@ -218,7 +218,7 @@ func (l *Ledger) Fill(out *gpu.GPU) {
 	if c == nil {
 		return
 	}
-	out.GPUSeconds = make(map[gpu.TimeState]gpu.Seconds, len(gpu.TimeStates))
+	out.Created, out.GPUSeconds = c.created, make(map[gpu.TimeState]gpu.Seconds, len(gpu.TimeStates))
 	for _, use := range gpu.TimeStates {
 		out.GPUSeconds[use] = gpu.Seconds(c.seconds[use])
 	}

@@ -136,6 +136,7 @@ type unattributed struct {
 // device is the account of one GPU.
 type device struct {
 	id           gpu.Identity
+	created      time.Time // when its counters began at 0
 	seen         bool
 	availability Availability
 	clock        float64 // ledger's clock at the last fast reading

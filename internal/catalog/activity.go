@@ -7,13 +7,15 @@ const hopper = "Hopper and newer"
 func activity() Group {
 	seconds := func(name, help, source, offered string, field func(*gpu.Activity) gpu.Opt[gpu.Seconds]) Family {
 		return Family{Name: name, Scope: ScopeGPU,
-			Help: help, Source: source, Offered: offered, Read: activityValue(field)}
+			Help: help, Source: source, Offered: offered, Read: activityValue(field),
+			Created: availableGPUs(func(c *gpu.GPU, emit gpuEmit) { emitCreated(emit, c.Created) })}
 	}
 	const notMIG = "GPUs not in MIG mode; in MIG mode Hopper and newer"
 	return Group{
 		Title: "Activity",
 		Intro: "The counters integrate the driver's utilization samples: the ratio of two rates is the mean " +
-			"utilization of any period, independent of the scrape interval. The gauges show the last 60 s.",
+			"utilization of any period, independent of the scrape interval. In the protobuf format they have start " +
+			"timestamps. The gauges show the last 60 s.",
 		Examples: []Example{
 			{"How busy was each GPU in the last ten minutes?",
 				`rate(gpu_busy_seconds_total[10m]) / rate(gpu_observed_seconds_total[10m])`},

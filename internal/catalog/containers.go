@@ -14,6 +14,11 @@ func containers() Group {
 			}
 		})
 	}
+	unattributedBegin := availableGPUs(func(c *gpu.GPU, emit gpuEmit) {
+		for _, u := range c.Unattributed {
+			emitCreated(emit, c.Created, string(u.Reason))
+		}
+	})
 	process := func(name, help, source string, field func(*gpu.ProcessActivity) gpu.Opt[float64]) Family {
 		return Family{Name: name, Scope: ScopeContainer, Help: help, Source: source,
 			Offered: "with --process-limit, in the host's PID namespace", Labels: []string{"pid", "command", "kind", "mig_uuid"},
@@ -100,10 +105,10 @@ func containers() Group {
 				})},
 			{Name: "gpu_unattributed_busy_seconds_total", Scope: ScopeGPU,
 				Help: "GPU busy time not attributed to any container, by reason.", Labels: []string{"reason"},
-				Read: unattributed(func(u gpu.Unattributed) gpu.Opt[float64] { return asFloat(u.Busy) })},
+				Read: unattributed(func(u gpu.Unattributed) gpu.Opt[float64] { return asFloat(u.Busy) }), Created: unattributedBegin},
 			{Name: "gpu_unattributed_energy_joules_total", Scope: ScopeGPU,
 				Help: "GPU energy not attributed to any container, by reason.", Labels: []string{"reason"},
-				Read: unattributed(func(u gpu.Unattributed) gpu.Opt[float64] { return asFloat(u.Energy) })},
+				Read: unattributed(func(u gpu.Unattributed) gpu.Opt[float64] { return asFloat(u.Energy) }), Created: unattributedBegin},
 			{Name: "gpu_unattributed_memory_used_bytes", Scope: ScopeGPU,
 				Help: "Used GPU memory not attributed to any container, by reason.", Labels: []string{"reason"},
 				Read: unattributed(func(u gpu.Unattributed) gpu.Opt[float64] { return asFloat(u.Memory) })},

@@ -105,6 +105,11 @@ func identity() Group {
 			{Name: "gpu_time_seconds_total", Scope: ScopeGPU,
 				Help:   "GPU-time by state; each second is counted in exactly one state.",
 				Labels: []string{"state"},
+				Created: allGPUs(func(c *gpu.GPU, emit gpuEmit) {
+					for _, u := range gpu.TimeStates {
+						emitCreated(emit, c.Created, string(u))
+					}
+				}),
 				Read: allGPUs(func(c *gpu.GPU, emit gpuEmit) {
 					if c.GPUSeconds == nil {
 						return

@@ -216,17 +216,20 @@ func containerCounter[T number](field func(*gpu.ContainerGPU) gpu.Opt[T]) func(*
 // containerCreated emits when the counters of the containers began, once for each combination of further labels.
 func containerCreated(more ...string) func(*gpu.View, Emit) {
 	return containerGPUs(true, func(c *gpu.ContainerGPU, emit gpuEmit) {
-		if c.Created.IsZero() {
-			return
-		}
-		created := float64(c.Created.UnixNano()) / 1e9
 		if len(more) == 0 {
-			emit(created)
+			emitCreated(emit, c.Created)
 		}
 		for _, label := range more {
-			emit(created, label)
+			emitCreated(emit, c.Created, label)
 		}
 	})
+}
+
+// emitCreated emits when a counter began.
+func emitCreated(emit gpuEmit, at time.Time, own ...string) {
+	if !at.IsZero() {
+		emit(float64(at.UnixNano())/1e9, own...)
+	}
 }
 
 func containerGauge[T number](field func(*gpu.ContainerGPU) gpu.Opt[T]) func(*gpu.View, Emit) {

@@ -64,6 +64,8 @@ type GPU struct {
 
 	Activity  Activity
 	Instances []InstanceActivity
+	// Created is when the counters of GPUSeconds, and those of Activity in seconds, began at 0.
+	Created time.Time
 	// GPUSeconds counts each second of the GPU in exactly one state; absent keys are 0.
 	GPUSeconds map[TimeState]Seconds
 	// AllocationRatio is the allocated fraction of the GPU; absent if unknown.

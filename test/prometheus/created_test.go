@@ -16,8 +16,8 @@ import (
 )
 
 // Prometheus 3 reads the start timestamps of counters from the protobuf format, with a feature flag: the first increment
-// of a new container's counter, and of one that is there when the exporter starts, is then in increase(). Without the flag
-// it is missing.
+// of a new container's counter, and of the counters that begin when the exporter starts, is then in increase(). Without the
+// flag it is missing.
 func TestFirstIncrements(t *testing.T) {
 	m := machine.Parse(t, machine.TwoGPUs+"load gpu=0-1 busy=50% period=200ms\n", machine.TwoPods)
 	e := m.Start(t, machine.Options{Flags: []string{"--poll.fast=200ms", "--poll.medium=400ms", "--poll.slow=1s",
@@ -52,33 +52,38 @@ func TestFirstIncrements(t *testing.T) {
 			}
 			m.Kubelet.SetNode(n)
 		}
-		series := fmt.Sprintf(`gpu_container_allocated_seconds_total{pod=%q}`, pod)
-		for name := range clients {
-			if name == "without" && i == 1 {
-				continue // it depends on the time from the start to the first scrape how much is missing
-			}
-			servers.Within(t, 60*time.Second, name+" has four samples of "+series, func() error {
-				now := time.Now()
-				n, err := value(name, "count_over_time("+series+"[10m])", now)
-				if err == nil && n < 4 {
-					err = fmt.Errorf("%v samples", n)
+		all := []string{fmt.Sprintf(`gpu_container_allocated_seconds_total{pod=%q}`, pod)}
+		if i == 0 {
+			all = append(all, `gpu_observed_seconds_total{gpu="0"}`, `gpu_time_seconds_total{gpu="0",state="busy"}`)
+		}
+		for _, series := range all {
+			for name := range clients {
+				if name == "without" && i == 1 {
+					continue // it depends on the time from the start to the first scrape how much is missing
 				}
-				return err
-			})
-			// At the time of the last sample nothing is extrapolated.
-			last, err := value(name, "timestamp("+series+")", time.Now())
-			if err != nil {
-				t.Fatal(err)
-			}
-			at := time.UnixMilli(int64(math.Round(last * 1000)))
-			counter, err := value(name, series, at)
-			grown, err2 := value(name, "increase("+series+"[10m])", at)
-			if err != nil || err2 != nil {
-				t.Fatal(err, err2)
-			}
-			t.Logf("%s, %s: the counter is %.3f, increase() is %.3f", name, pod, counter, grown)
-			if whole := math.Abs(grown-counter) < 0.001*counter; whole != (name == "with") {
-				t.Errorf("%s, %s: the counter is %v, increase() is %v", name, pod, counter, grown)
+				servers.Within(t, 60*time.Second, name+" has four samples of "+series, func() error {
+					now := time.Now()
+					n, err := value(name, "count_over_time("+series+"[10m])", now)
+					if err == nil && n < 4 {
+						err = fmt.Errorf("%v samples", n)
+					}
+					return err
+				})
+				// At the time of the last sample nothing is extrapolated.
+				last, err := value(name, "timestamp("+series+")", time.Now())
+				if err != nil {
+					t.Fatal(err)
+				}
+				at := time.UnixMilli(int64(math.Round(last * 1000)))
+				counter, err := value(name, series, at)
+				grown, err2 := value(name, "increase("+series+"[10m])", at)
+				if err != nil || err2 != nil {
+					t.Fatal(err, err2)
+				}
+				t.Logf("%s, %s: the counter is %.3f, increase() is %.3f", name, series, counter, grown)
+				if whole := math.Abs(grown-counter) < 0.001*counter; whole != (name == "with") {
+					t.Errorf("%s, %s: the counter is %v, increase() is %v", name, series, counter, grown)
+				}
 			}
 		}
 	}
