@@ -75,3 +75,41 @@ func TestBandwidth(t *testing.T) {
 		}
 	})
 }
+
+// The links of a GPU add up to its total, and have the series that docs/sizing.md says; without the flag they have none.
+func TestLinkDetails(t *testing.T) {
+	for name, flags := range map[string][]string{"off": nil, "on": {"--link-details"}} {
+		t.Run(name, func(t *testing.T) {
+			isolated(t, func(t *testing.T) {
+				s, pods := load(t, "gb200-loaded")
+				st := play(t, s, pods, flags...)
+				st.step()
+				first := st.watched(60 * time.Second)
+				now := st.watched(60 * time.Second)
+				count, want := 0, 4*154
+				for _, family := range []string{"gpu_nvlink_link_up", "gpu_nvlink_link_transmit_bytes_total",
+					"gpu_nvlink_link_receive_bytes_total", "gpu_nvlink_link_errors_total", "gpu_c2c_link_up",
+					"gpu_c2c_link_errors_total", "gpu_pcie_errors_total"} {
+					count += len(now.match(family))
+				}
+				if flags == nil {
+					want = 0
+				}
+				if count != want {
+					t.Errorf("%d series, want %d", count, want)
+				}
+				if flags == nil {
+					return
+				}
+				links := sum(now.match("gpu_nvlink_link_transmit_bytes_total")) - sum(first.match("gpu_nvlink_link_transmit_bytes_total"))
+				total := sum(now.match("gpu_nvlink_transmit_bytes_total")) - sum(first.match("gpu_nvlink_transmit_bytes_total"))
+				if !(total > 0) || math.Abs(links/total-1) > 0.2 { // the total is read every 2 s, the links every 10 s
+					t.Errorf("links sent %g bytes, the GPUs %g", links, total)
+				}
+				if err := now.is(0, "gpu_pcie_errors_total", `uuid="`+string(s.GPUs[0].UUID)+`"`, `kind="fatal"`); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}

@@ -65,7 +65,7 @@ func newExporter(c *config, clock func() time.Time, replaced func(), change hook
 	e := &exporter{processMetrics: newProcessMetrics(), maxAge: max(time.Minute, 10*c.fast),
 		jobsInterval: c.kubeletPoll, scanInterval: c.slow, processInterval: c.medium}
 	library := nvml.New(nvml.Options{Path: c.library, Logger: c.logger, Clock: clock, SysfsRoot: c.sysfs,
-		FastInterval: c.fast})
+		FastInterval: c.fast, Links: c.links})
 	o := sampler.Options{
 		Node: c.node, Build: gpu.Build{Version: cmp.Or(version.Version, "unknown"), Revision: version.GetRevision(),
 			GoVersion: version.GoVersion},

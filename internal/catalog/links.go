@@ -15,6 +15,34 @@ func links() Group {
 		return Family{Name: name, Scope: ScopeGPU, Help: help, Source: source,
 			Offered: offered, Read: activityValue(field)}
 	}
+	// link are series of single links of a kind, labeled with the link and for errors with their kind.
+	link := func(name, help, source, offered string, kind gpu.LinkKind, value string) Family {
+		of := func(links []gpu.Link, emit gpuEmit) {
+			for _, l := range links {
+				switch isError := l.Value != gpu.LinkUp && l.Value != gpu.LinkTransmit && l.Value != gpu.LinkReceive; {
+				case l.Kind != kind || l.Value != value && (value != "" || !isError):
+				case kind == gpu.LinkPCIe:
+					emit(float64(l.N), l.Value)
+				case value != "":
+					emit(float64(l.N), strconv.Itoa(l.Index))
+				default:
+					emit(float64(l.N), strconv.Itoa(l.Index), l.Value)
+				}
+			}
+		}
+		labels := []string{"link", "kind"}
+		switch {
+		case kind == gpu.LinkPCIe:
+			labels = labels[1:]
+		case value != "":
+			labels = labels[:1]
+		}
+		return Family{Name: name, Scope: ScopeGPU, Help: help, Source: source, Offered: offered + ", with --link-details",
+			Labels: labels, Stability: Experimental, Read: availableGPUs(func(c *gpu.GPU, emit gpuEmit) {
+				of(c.Medium.Or(&gpu.Medium{}).Links, emit)
+				of(c.Slow.Or(&gpu.Slow{}).Links, emit)
+			})}
+	}
 	const nvlink = "GPUs with NVLink"
 	const fabric = "Hopper and newer in an NVSwitch system"
 	return Group{
@@ -73,6 +101,19 @@ func links() Group {
 						}
 					}
 				})},
+			link("gpu_nvlink_link_up", "Whether the NVLink is up.", "nvmlDeviceGetNvLinkState", nvlink, gpu.LinkNVLink, gpu.LinkUp),
+			link("gpu_nvlink_link_transmit_bytes_total", "Bytes sent over the NVLink, since the driver was loaded.",
+				"NVML field 202 or 138", nvlink, gpu.LinkNVLink, gpu.LinkTransmit),
+			link("gpu_nvlink_link_receive_bytes_total", "Bytes received over the NVLink, since the driver was loaded.",
+				"NVML field 204 or 139", nvlink, gpu.LinkNVLink, gpu.LinkReceive),
+			link("gpu_nvlink_link_errors_total", "Errors of the NVLink, by kind.",
+				"NVML fields 32 to 58, 96 to 119, 161 to 163, 215, 221", nvlink, gpu.LinkNVLink, ""),
+			link("gpu_c2c_link_up", "Whether the link between GPU and CPU is up.", "NVML field 171", "Grace Hopper and Grace Blackwell",
+				gpu.LinkC2C, gpu.LinkUp),
+			link("gpu_c2c_link_errors_total", "Errors of the link between GPU and CPU, by kind.", "NVML fields 231 to 233",
+				"Grace Hopper and Grace Blackwell", gpu.LinkC2C, ""),
+			link("gpu_pcie_errors_total", "Errors of the GPU's PCIe link, by kind. correctable, non_fatal and fatal are those of "+
+				"Advanced Error Reporting.", "NVML fields 169 and 173 to 183", "GPUs on a PCIe bus", gpu.LinkPCIe, ""),
 			{Name: "gpu_fabric_state", Type: StateSet, Scope: ScopeGPU,
 				Help: "State of the GPU's registration with the NVSwitch fabric; 1 for the current state. failed: it " +
 					"completed with an error, and CUDA does not start on the GPU.",

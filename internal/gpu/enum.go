@@ -213,6 +213,23 @@ const (
 // BankAvailabilities lists them all.
 var BankAvailabilities = []BankAvailability{BanksMax, BanksHigh, BanksPartial, BanksLow, BanksNone}
 
+// LinkKind is a kind of link.
+type LinkKind string
+
+// The kinds.
+const (
+	LinkNVLink LinkKind = "nvlink"
+	LinkC2C    LinkKind = "c2c"
+	LinkPCIe   LinkKind = "pcie"
+)
+
+// The values of a link that are no kind of error.
+const (
+	LinkUp       = "up"
+	LinkTransmit = "transmit"
+	LinkReceive  = "receive"
+)
+
 // NVLinkError is a kind of link error.
 type NVLinkError string
 

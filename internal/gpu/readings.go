@@ -141,6 +141,7 @@ type Medium struct {
 	PCIeReplays   Opt[uint64]
 	NVLinkErrors  map[NVLinkError]uint64
 	Recovery      Opt[RecoveryAction]
+	Links         []Link // of single links, where enabled
 
 	// Processes is present only where the list was read; present and empty means that there is no process
 	// on the GPU (among those visible in this PID namespace).
@@ -195,6 +196,7 @@ type Slow struct {
 
 	PCIe    PCIeLink
 	NVLinks Opt[NVLinkCount]
+	Links   []Link // the state of each NVLink, where enabled
 	Fabric  Opt[Fabric]
 	// Instances are the MIG GPU instances that exist, in the order of their ids.
 	Instances []Instance
@@ -228,6 +230,15 @@ type ModePair struct{ Current, Pending bool }
 type PCIeLink struct {
 	Generation, Width, MaxGeneration, MaxWidth Opt[int]
 	GPUMaxGeneration                           Opt[int] // of the GPU alone
+}
+
+// Link is one value of one link: LinkUp (0 or 1), bytes that were transmitted or received, or errors of the kind that
+// Value names, both since the driver was loaded.
+type Link struct {
+	Kind  LinkKind
+	Index int
+	Value string
+	N     uint64
 }
 
 // NVLinkCount counts links by state.

@@ -49,6 +49,8 @@ var mediumRows = slices.Concat(
 	mediumValues, mediumDetails,
 	eccRows(),
 	[]row[gpu.Medium]{
+		{reading: "link_details", doc: "Bytes and errors of each NVLink, state and errors of each C2C link, errors of the PCIe " +
+			"link.", calls: []callID{callFieldValues}, read: readLinks},
 		{reading: "remapped_rows", rank: 1, doc: "The same four in one call.", calls: []callID{callRemappedRows},
 			read: readRemappedRows},
 	},

@@ -146,7 +146,7 @@ func (c *GPU) relearn() {
 		clear(states)
 	}
 	c.kinds = [3]bool{}
-	c.links = nil
+	c.links, c.linkEntries = nil, nil
 }
 
 // Readings lists the rows of all poll groups, for the documentation.

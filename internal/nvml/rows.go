@@ -21,7 +21,7 @@ func (c *GPU) retry() {
 	if now.Sub(c.retried) < retryDropped {
 		return
 	}
-	c.retried = now
+	c.retried, c.linkEntries = now, nil
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, states := range [][]rowState{c.tables.fast, c.tables.medium, c.tables.slow} {

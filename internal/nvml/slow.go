@@ -60,6 +60,7 @@ func readNVLinks(c *GPU, to *gpu.Slow) nvml.Return {
 	}
 	var count gpu.NVLinkCount
 	var exist []int
+	var up []gpu.Link
 	result := nvml.ERROR_NOT_SUPPORTED
 	for _, link := range read {
 		state, ret := get(c, callNvLinkState, func() (nvml.EnableState,
@@ -72,6 +73,9 @@ func readNVLinks(c *GPU, to *gpu.Slow) nvml.Return {
 		switch {
 		case ret == nvml.SUCCESS:
 			exist = append(exist, link)
+			if c.dev.session.library.options.Links {
+				up = append(up, gpu.Link{Kind: gpu.LinkNVLink, Index: link, Value: gpu.LinkUp, N: uint64(state)})
+			}
 			if state == nvml.FEATURE_ENABLED {
 				count.Up++
 			} else {
@@ -89,7 +93,7 @@ func readNVLinks(c *GPU, to *gpu.Slow) nvml.Return {
 		return result
 	}
 	c.links = exist
-	to.NVLinks = gpu.Some(count)
+	to.NVLinks, to.Links = gpu.Some(count), up
 	return nvml.SUCCESS
 }
 

@@ -31,6 +31,8 @@ type Options struct {
 	FastInterval time.Duration
 	// Journal, if set, gets every call: see Session.Record.
 	Journal *journal.Writer
+	// Links enables the readings of single links.
+	Links bool
 	// Intercept, if set, makes the calls of a session in place of the library: it calls run, or returns another code.
 	// gpu is -1 for calls that concern no GPU; value points to what run sets, nil where there is nothing. For tests.
 	Intercept func(gpu int, call string, value any, run func() int32) int32
@@ -157,8 +159,10 @@ type GPU struct {
 	mig       migState
 	retried   time.Time // last time that dropped rows were tried again
 	links     []int     // NVLinks that exist; nil until read
-	kinds     [3]bool
-	margin    marginState
+	// linkEntries are the values of single links that are offered; nil until read.
+	linkEntries []linkEntry
+	kinds       [3]bool
+	margin      marginState
 }
 
 // callStats are the statistics of one call since the Library was made.

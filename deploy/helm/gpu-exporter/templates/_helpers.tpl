@@ -146,6 +146,7 @@ The flags as environment variables, so that gpu-exporter doctor, run by kubectl 
 {{- if $f.podMetadata -}}{{- $_ := set $o "kubernetes.pods" "true" -}}{{- end -}}
 {{- if $f.resourceSlices -}}{{- $_ := set $o "kubernetes.resource-slices" "true" -}}{{- end -}}
 {{- if $f.containerVisible -}}{{- $_ := set $o "containers.visible" "true" -}}{{- end -}}
+{{- if .Values.exporter.linkDetails -}}{{- $_ := set $o "link-details" "true" -}}{{- end -}}
 {{- with .Values.exporter.processLimit -}}{{- $_ := set $o "process-limit" (toString (int .)) -}}{{- end -}}
 {{- if $f.containerMemory -}}{{- $_ := set $o "path.cgroup" "/host/sys/fs/cgroup" -}}{{- end -}}
 {{- with $f.slurmJobMapping -}}{{- $_ := set $o "slurm.job-mapping-dir" . -}}{{- end -}}
