@@ -251,19 +251,19 @@ func (r *reader) finish() *response {
 		r.allocated[resource] = len(ids.Whole) + len(ids.Hashes)
 		r.uncertain[resource] = !r.certain[resource]
 	}
-	slices.SortFunc(r.direct, func(x, y directID) int {
+	gpu.Sort(r.direct, func(x, y directID) int {
 		return cmp.Or(x.container.Compare(y.container), cmp.Compare(x.resource, y.resource),
 			slices.Compare(x.claim[:], y.claim[:]), cmp.Compare(x.id, y.id))
 	})
-	slices.SortFunc(r.keys, compareKeys)
+	gpu.Sort(r.keys, compareKeys)
 	for _, all := range [][]opaqueIDs{r.opaque, r.foreign} {
-		slices.SortFunc(all, func(x, y opaqueIDs) int { return compareKeys(x.allocationKey, y.allocationKey) })
+		gpu.Sort(all, func(x, y opaqueIDs) int { return compareKeys(x.allocationKey, y.allocationKey) })
 	}
 	for u, n := range r.forms {
 		u.Devices = n
 		r.unrecognized = append(r.unrecognized, u)
 	}
-	slices.SortFunc(r.unrecognized, func(x, y Unrecognized) int {
+	gpu.Sort(r.unrecognized, func(x, y Unrecognized) int {
 		return cmp.Or(cmp.Compare(x.Resource, y.Resource), cmp.Compare(x.Scheme, y.Scheme),
 			cmp.Compare(x.Shape, y.Shape))
 	})

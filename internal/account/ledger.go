@@ -173,7 +173,7 @@ func (l *Ledger) listAlive() {
 		}
 	}
 	for _, list := range l.alive {
-		slices.SortFunc(list, func(a, b *row) int { return a.key.container.Compare(b.key.container) })
+		gpu.Sort(list, func(a, b *row) int { return a.key.container.Compare(b.key.container) })
 	}
 }
 
@@ -385,7 +385,7 @@ func (l *Ledger) Containers() []gpu.ContainerGPU {
 		}
 		out = append(out, row)
 	}
-	slices.SortFunc(out, func(a, b gpu.ContainerGPU) int {
+	gpu.Sort(out, func(a, b gpu.ContainerGPU) int {
 		if d := a.Container.Compare(b.Container); d != 0 {
 			return d
 		}

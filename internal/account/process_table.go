@@ -102,7 +102,7 @@ func (c *device) publishProcesses() []gpu.ProcessActivity {
 		known += p.Memory.Or(0)
 		out = append(out, a)
 	}
-	slices.SortFunc(out, func(a, b gpu.ProcessActivity) int {
+	gpu.Sort(out, func(a, b gpu.ProcessActivity) int {
 		return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.Instance, b.Instance))
 	})
 	others := gpu.ProcessActivity{Command: gpu.OtherContainers.Pod}

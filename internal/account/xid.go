@@ -116,6 +116,6 @@ func (b *xidCounts) publish(now time.Time, nvml, kernelLog bool) []gpu.XIDCount 
 			out = append(out, gpu.XIDCount{XID: code})
 		}
 	}
-	slices.SortFunc(out, func(a, b gpu.XIDCount) int { return a.XID - b.XID })
+	gpu.Sort(out, func(a, b gpu.XIDCount) int { return a.XID - b.XID })
 	return out
 }

@@ -126,17 +126,17 @@ type Allocations struct {
 
 // Sort brings the lists into their order: by container, then resource, then GPU.
 func (a *Allocations) Sort() {
-	slices.SortFunc(a.List, func(x, y Allocation) int {
+	Sort(a.List, func(x, y Allocation) int {
 		return cmp.Or(x.Container.Compare(y.Container), cmp.Compare(x.Resource, y.Resource),
 			cmp.Compare(x.GPU, y.GPU), cmp.Compare(x.Instance, y.Instance))
 	})
-	slices.SortFunc(a.Unresolved, func(x, y Unresolved) int {
+	Sort(a.Unresolved, func(x, y Unresolved) int {
 		return cmp.Or(x.Container.Compare(y.Container), cmp.Compare(x.Resource, y.Resource))
 	})
-	slices.SortFunc(a.Pods, func(x, y PodRef) int {
+	Sort(a.Pods, func(x, y PodRef) int {
 		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Pod, y.Pod))
 	})
-	slices.SortFunc(a.Resources, func(x, y ResourceCount) int { return cmp.Compare(x.Resource, y.Resource) })
+	Sort(a.Resources, func(x, y ResourceCount) int { return cmp.Compare(x.Resource, y.Resource) })
 }
 
 // Inventory lists the names of a node's GPUs, against which device IDs are resolved. It is immutable.

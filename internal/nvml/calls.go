@@ -1,7 +1,6 @@
 package nvml
 
 import (
-	"slices"
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -24,7 +23,7 @@ func (l *Library) Calls() []gpu.CallStats {
 		if c.Duration.Count == 0 && len(c.Errors) == 0 {
 			continue
 		}
-		slices.SortFunc(c.Errors, func(a, b gpu.CodeCount) int {
+		gpu.Sort(c.Errors, func(a, b gpu.CodeCount) int {
 			if a.Code < b.Code {
 				return -1
 			}

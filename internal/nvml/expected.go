@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
@@ -47,7 +46,7 @@ func Expected(root string) ([]ExpectedGPU, error) {
 		}
 		devs = append(devs, dev)
 	}
-	slices.SortFunc(devs, func(a, b ExpectedGPU) int { return strings.Compare(string(a.PCI), string(b.PCI)) })
+	gpu.Sort(devs, func(a, b ExpectedGPU) int { return strings.Compare(string(a.PCI), string(b.PCI)) })
 	return devs, nil
 }
 

@@ -106,13 +106,13 @@ func (c *GPU) walkMIG() ([]migInstance, nvml.Return) {
 		}
 		// The first compute instance names the GPU instance.
 		all := append(layout[at].Compute, in.Compute...)
-		slices.SortFunc(all, func(a, b gpu.ComputeInstance) int { return a.CI - b.CI })
+		gpu.Sort(all, func(a, b gpu.ComputeInstance) int { return a.CI - b.CI })
 		if all[0].CI == in.Compute[0].CI {
 			layout[at] = in
 		}
 		layout[at].Compute = all
 	}
-	slices.SortFunc(layout, func(a, b migInstance) int { return a.GI - b.GI })
+	gpu.Sort(layout, func(a, b migInstance) int { return a.GI - b.GI })
 	return layout, nvml.SUCCESS
 }
 

@@ -267,7 +267,7 @@ func (s *Session) identify(devs []*GPU, unplaced []int) {
 			}
 		}
 	}
-	slices.SortFunc(free, func(a, b gpu.PCIAddress) int { return strings.Compare(string(a), string(b)) })
+	gpu.Sort(free, func(a, b gpu.PCIAddress) int { return strings.Compare(string(a), string(b)) })
 	for i, at := range unplaced {
 		if dev := devs[at]; dev.Err() == nil {
 			if len(free) == len(unplaced) {

@@ -208,7 +208,7 @@ func (s *VisibleScanner) scan(ctx context.Context) (out []visible, denied int, h
 			out = append(out, v)
 		}
 	}
-	slices.SortFunc(out, func(a, b visible) int { return a.container.Compare(b.container) })
+	gpu.Sort(out, func(a, b visible) int { return a.container.Compare(b.container) })
 	hung, s.finder.hung = s.finder.hung, nil
 	return out, denied, hung, nil
 }

@@ -164,7 +164,7 @@ type Container struct {
 // DistinctClaims returns each device once. One that is listed both as a share and as a whole counts as a share,
 // regardless of the order: no container gets more than it may have.
 func (c *Container) DistinctClaims() []ClaimDevice {
-	slices.SortFunc(c.Claims, func(d, e ClaimDevice) int {
+	gpu.Sort(c.Claims, func(d, e ClaimDevice) int {
 		switch by := d.compare(e); {
 		case by != 0 || d.Part == e.Part:
 			return cmp.Or(by, cmp.Compare(e.CDI, d.CDI))

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
@@ -109,7 +108,7 @@ func readFractions(dir, leases, logs string) (*Fractions, int, error) {
 		}
 		out.List = append(out.List, f)
 	}
-	slices.SortFunc(out.List, func(a, b Fraction) int {
+	gpu.Sort(out.List, func(a, b Fraction) int {
 		return cmp.Or(a.Compare(b.PodName), cmp.Compare(a.Container, b.Container))
 	})
 	out.Partial = undecoded > 0
