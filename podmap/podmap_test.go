@@ -690,6 +690,17 @@ type listingSlices struct {
 
 func (s listingSlices) Run(context.Context) { *s.ran = true }
 
+// A taint is that of its GPU, once; a device of another node or without address has none.
+func TestTaints(t *testing.T) {
+	lost := gpu.Taint{Key: "gpu.nvidia.com/gpu-lost", Value: "true", Effect: "NoExecute"}
+	s := snapshot{slices: &source.Slices{{"d", "a"}: {UUID: GPUA, Taints: []gpu.Taint{lost}}, {"e", "a"}: {UUID: GPUA, Taints: []gpu.Taint{lost}},
+		{"d", "other"}: {UUID: "GPU-99999999-0000-4000-8000-000000000000", Taints: []gpu.Taint{lost}}, {"d", "x"}: {Taints: []gpu.Taint{lost}}}}
+	got := s.taints(&gpu.Inventory{GPUs: []gpu.InventoryGPU{{UUID: GPUA}, {UUID: GPUB, Index: 1}}})
+	if len(got) != 1 || !slices.Equal(got[GPUA], []gpu.Taint{lost}) {
+		t.Errorf("%+v", got)
+	}
+}
+
 // Watch, which doctor calls without Run, lists the ResourceSlices, too.
 func TestWatchListsSlices(t *testing.T) {
 	var ran bool

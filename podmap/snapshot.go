@@ -145,13 +145,41 @@ func (s *snapshot) recorded(d *directID) (out []recordedRef) {
 		}
 	}
 	if published := s.slices.Device(d.resource, d.id); published != nil && d.isClaim() {
-		r, ok := deviceid.ParseNVML(published.UUID)
-		if !ok {
-			r, ok = deviceid.ParsePCI(published.PCI)
-		}
-		if ok {
+		if r, ok := publishedRef(published); ok {
 			out = append(out, recordedRef{r, gpu.SourceSlices})
 		}
+	}
+	return out
+}
+
+func publishedRef(d *source.SliceDevice) (r deviceid.Ref, ok bool) {
+	if r, ok = deviceid.ParseNVML(d.UUID); !ok {
+		r, ok = deviceid.ParsePCI(d.PCI)
+	}
+	return r, ok
+}
+
+// taints are those of the published devices that are GPUs of the node, or MIG devices of one.
+func (s *snapshot) taints(inv *gpu.Inventory) map[gpu.UUID][]gpu.Taint {
+	if s.slices == nil {
+		return nil
+	}
+	out := map[gpu.UUID][]gpu.Taint{}
+	for _, d := range *s.slices {
+		r, ok := publishedRef(d)
+		if len(d.Taints) == 0 || !ok {
+			continue
+		}
+		targets, _ := deviceid.Locate(inv, r)
+		for _, t := range targets {
+			out[t.GPU] = append(out[t.GPU], d.Taints...)
+		}
+	}
+	for uuid, all := range out {
+		slices.SortFunc(all, func(x, y gpu.Taint) int {
+			return cmp.Or(cmp.Compare(x.Key, y.Key), cmp.Compare(x.Value, y.Value), cmp.Compare(x.Effect, y.Effect))
+		})
+		out[uuid] = slices.Compact(all)
 	}
 	return out
 }

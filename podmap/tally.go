@@ -101,6 +101,7 @@ func (s *snapshot) allocations(inv *gpu.Inventory, pods *source.Pods, labels []s
 		out.Pods = append(out.Pods, s.podRef(pods, name, labels))
 	}
 	out.Resources = s.counts(gpus)
+	out.Taints = s.taints(inv)
 	out.Sort()
 	return out
 }

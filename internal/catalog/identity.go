@@ -70,6 +70,16 @@ func identity() Group {
 						emit(1, r.Reason, string(r.Verdict))
 					}
 				})},
+			{Name: "gpu_taint_info", Scope: ScopeGPU, Stability: Experimental,
+				Help: "Taints that the DRA driver has set on the GPU or a MIG device of it; always 1. Pods are not placed on a device " +
+					"with the effect NoSchedule, and evicted from one with NoExecute.",
+				Source: "spec.devices[].taints of the node's ResourceSlices", Offered: "with --kubernetes.resource-slices",
+				Labels: []string{"key", "value", "effect"},
+				Read: allGPUs(func(c *gpu.GPU, emit gpuEmit) {
+					for _, t := range c.Taints {
+						emit(1, t.Key, t.Value, t.Effect)
+					}
+				})},
 			{Name: "gpu_last_read_timestamp_seconds", Scope: ScopeGPU,
 				Help:   "Unix time of the last successful poll of the GPU, by poll group.",
 				Labels: []string{"poll"},

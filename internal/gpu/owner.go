@@ -95,6 +95,9 @@ type ResourceCount struct {
 	Allocated   int
 }
 
+// Taint is a taint of a device in a ResourceSlice: pods are not placed on it (effect NoSchedule), or evicted (NoExecute).
+type Taint struct{ Key, Value, Effect string }
+
 // PodRef identifies a pod of this node, with its UID where a data source reports it. Meta is nil if unknown.
 type PodRef struct {
 	Namespace, Pod, UID string
@@ -118,6 +121,8 @@ type Allocations struct {
 	Unresolved        []Unresolved
 	Resources         []ResourceCount // in the order of their names
 	Pods              []PodRef
+	// Taints are those of the GPUs and their MIG devices, sorted.
+	Taints map[UUID][]Taint
 	// Uncertain is true while an unresolved device may be any GPU: no GPU is then known to be unallocated.
 	Uncertain  bool
 	Sources    []Source

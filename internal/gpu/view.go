@@ -60,6 +60,7 @@ type GPU struct {
 	Slow   Opt[*Slow]
 	// Recovery is the last one read; it stays when the GPU is lost.
 	Recovery Opt[RecoveryAction]
+	Taints   []Taint    // by the DRA driver, in ResourceSlices
 	XIDs     []XIDCount // by code; the critical ones that can be reported start at 0
 
 	Activity  Activity

@@ -55,6 +55,7 @@ func (s *Sampler) publish() {
 	v.GPUs = make([]gpu.GPU, len(s.devs))
 	for i, t := range s.devs {
 		s.fill(&v.GPUs[i], t)
+		v.GPUs[i].Taints = inForce.Taints[t.id.UUID]
 		if len(t.notOffered) > 0 {
 			v.NotOffered = append(v.NotOffered, gpu.NotOffered{GPU: t.id.UUID, Readings: t.notOffered})
 		}

@@ -19,6 +19,7 @@ import (
 type SliceDevice struct {
 	UUID, PCI string            // attributes uuid and pciBusID; empty: none
 	Capacity  map[string]string // quantities: "memory", "shares"
+	Taints    []gpu.Taint       // set by the driver; those of DeviceTaintRules are not in a slice
 }
 
 // Slices are the devices of this node's ResourceSlices, by driver and device name. It is immutable; nil is empty.
@@ -133,6 +134,7 @@ type sliceDevice struct {
 	Name       string
 	Attributes map[string]struct{ String string }
 	Capacity   map[string]struct{ Value string }
+	Taints     []struct{ Key, Value, Effect string }
 }
 
 // ReadSlices reads a list of ResourceSlices. Of a pool only its newest generation counts, and of a name that two pools
@@ -174,6 +176,7 @@ func ReadSlices(r io.Reader) (*Slices, error) {
 			}
 			for _, d := range spec.Devices {
 				if d.Basic != nil {
+					d.Taints = append(d.Taints, d.Basic.Taints...)
 					d.Attributes, d.Capacity = d.Basic.Attributes, d.Basic.Capacity
 				}
 				devices[at][d.Name] = d.keep()
@@ -206,6 +209,10 @@ func (d *sliceDevice) keep() *SliceDevice {
 		case "pciBusID", "pcieBusID": // the standard attribute, and that of drivers before it
 			out.PCI = v.String
 		}
+	}
+	// Kubernetes allows 16 taints per device.
+	for _, t := range d.Taints[:min(len(d.Taints), 16)] {
+		out.Taints = append(out.Taints, gpu.Taint{Key: gpu.Printable(t.Key), Value: gpu.Printable(t.Value), Effect: gpu.Printable(t.Effect)})
 	}
 	for key, v := range d.Capacity {
 		out.Capacity[key[strings.LastIndexByte(key, '/')+1:]] = v.Value

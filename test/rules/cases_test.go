@@ -61,6 +61,18 @@ func lostCases(t *testing.T) map[string][]testCase {
 			{name: "the driver is not loaded", series: `gpu_exporter_source_up{node="n1",source="nvml"} 1x10 0x90
 				node:gpu_device_up:count{node="n1",model="a"} 8x10 7x90`, checks: "60m -; 90m -"},
 		},
+		"GPUVerdictsDisagree": {
+			{name: "the driver alone", series: `gpu_taint_info{$A,key="gpu.nvidia.com/xid",value="79",effect="NoExecute"} 1x60 stale
+				gpu_taint_info{$B,key="gpu.nvidia.com/unmonitored",value="",effect="None"} 1x80`,
+				checks: `25m -; 32m $A,only="driver"; 60m $A,only="driver"; 64m $A,only="driver"; 70m -`},
+			{name: "the exporter alone", series: `gpu:gpu_health:info{$A,state="needs_reset"} 1x60
+				gpu:gpu_health:info{$B,state="degraded"} 1x60
+				gpu:gpu_health:info{node="n2",uuid="GPU-C",gpu="0",state="lost"} 1x60
+				gpu_exporter_source_up{node="n1",source="resource_slices"} 1x60`, checks: `25m -; 32m $A,only="exporter"`},
+			{name: "both", series: `gpu:gpu_health:info{$A,state="lost"} 1x60
+				gpu_taint_info{$A,key="gpu.nvidia.com/gpu-lost",value="true",effect="NoExecute"} 1x60
+				gpu_exporter_source_up{node="n1",source="resource_slices"} 1x60`, checks: `50m -`},
+		},
 		"GPURepairRequired": {
 			pulse(t, "GPURepairRequired", "a reset is recommended", 0, `gpu_health{$A,state="needs_reset"}`, "0", "1",
 				`$A,state="needs_reset"`, `gpu_health_reason_info{$A,state="needs_reset",reason="recovery_reset"} 1`,

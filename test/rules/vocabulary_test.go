@@ -76,9 +76,10 @@ func closed() map[string]map[string][]string {
 		"gpu_temperature_celsius":             {"sensor": {string(gpu.SensorGPU), string(gpu.SensorMemory)}},
 		"gpu_temperature_limit_celsius": {"sensor": {string(gpu.SensorGPU), string(gpu.SensorMemory)},
 			"limit": {string(gpu.LimitSlowdown), string(gpu.LimitShutdown), string(gpu.LimitMaxOperating)}},
-		"gpu_clock_hertz":        {"clock": words(gpu.Clocks)},
-		"gpu_clock_max_hertz":    {"clock": words(gpu.Clocks)},
-		"gpu_exporter_source_up": {"source": {gpu.SourceNVML, gpu.SourceKmsg, gpu.SourceEvents, gpu.SourcePodResources}},
+		"gpu_clock_hertz":     {"clock": words(gpu.Clocks)},
+		"gpu_clock_max_hertz": {"clock": words(gpu.Clocks)},
+		"gpu_exporter_source_up": {"source": {gpu.SourceNVML, gpu.SourceKmsg, gpu.SourceEvents, gpu.SourcePodResources,
+			gpu.SourceSlices}},
 	}
 }
 

@@ -27,6 +27,7 @@ func FullView() *gpu.View {
 		State: gpu.DeviceFailed, Message: "lost: fell off the bus",
 		LastRead: map[gpu.PollGroup]time.Time{gpu.PollFast: At.Add(-time.Minute)},
 		Recovery: gpu.Some(gpu.RecoveryReset),
+		Taints:   []gpu.Taint{{Key: "gpu.nvidia.com/gpu-lost", Value: "true", Effect: "NoExecute"}},
 		XIDs: []gpu.XIDCount{{XID: 79, Count: 1, Last: gpu.Some(At.Add(-time.Minute)), GI: gpu.Some(3),
 			Container: gpu.Container{Namespace: "ml", Pod: "train-0", Name: "main"}}},
 		GPUSeconds:      map[gpu.TimeState]gpu.Seconds{gpu.TimeUnavailable: 60},
