@@ -90,7 +90,7 @@ scale: ## measure Prometheus with fleets of 500 to 2000 nodes for 1.5 h and writ
 	bin/measure scale $(SCALE)
 
 .PHONY: hwcheck
-hwcheck: build ## compare the exporter with nvidia-smi on this machine's GPU and write docs/hardware/; HWCHECK='--period=2m'
+hwcheck: build ## as root, check what the exporter claims on this machine's GPU and write docs/hardware/; HWCHECK='--period=2m'
 	go -C test build -o ../bin/measure ./measure
 	bin/measure hwcheck $(HWCHECK)
 

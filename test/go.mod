@@ -3,6 +3,7 @@ module github.com/gpu-exporter/gpu-exporter/test
 go 1.26.0
 
 require (
+	github.com/NVIDIA/go-nvml v0.13.4-0
 	github.com/chromedp/cdproto v0.0.0-20250724212937-08a3db8b4327
 	github.com/chromedp/chromedp v0.14.2
 	github.com/gpu-exporter/gpu-exporter v0.0.0

@@ -3,7 +3,7 @@
 //
 //	measure bench    the exporter on the fake driver: docs/performance.md
 //	measure scale    fleets of simulated nodes on Prometheus: docs/performance-fleet.md
-//	measure hwcheck  the exporter against nvidia-smi on this machine's GPUs: docs/hardware/
+//	measure hwcheck  what the exporter claims, on this machine's GPUs: docs/hardware/
 //	measure pages    the pages again, from their JSON
 package main
 
@@ -43,6 +43,8 @@ func run(ctx context.Context, args []string) int {
 		err = scale.Run(ctx, args[1:])
 	case "hwcheck":
 		return hwcheck.Run(ctx, args[1:], os.Stdout, os.Stderr)
+	case "probe":
+		err = hwcheck.RunProbe(args[1:], os.Stdout)
 	case "pages":
 		err = writePages("docs")
 	default:

@@ -278,8 +278,7 @@ const (
 // names the type in each entry. Sources beyond the header: 197 and 198 have 32 bits (open-gpu-kernel-modules 595.45.04,
 // ctrl2080bus.h: NvU32 pexCounters); 202 and 204 are read with scope UINT_MAX (DCGM 4.6.0, DcgmCMUtils.cpp); 138 and 139
 // are no counters of NVLink 5 (the same modules, knvlinkGetSupportedCounters_GB100); the power scopes of 185 and 186 are
-// as the GB200 in NVIDIA/k8s-test-infra, qx-gb200.xml. The types that the stand-in returns are in
-// internal/standin/scenario (uintFields). No GPU has confirmed them here.
+// as the GB200 in NVIDIA/k8s-test-infra, qx-gb200.xml. FieldTypes has the type of each. No GPU has confirmed them here.
 var Fields = []Field{
 	{ID: 185, Name: "POWER_AVERAGE", Scope: "nvml.POWER_SCOPE_GPU",
 		Reading: fast("power", "Power averaged over 1 s.", Milliwatts, "Power")},

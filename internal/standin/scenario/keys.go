@@ -138,24 +138,13 @@ func parseArg(r calls.Arg, word string) (first, last int64, err error) {
 	return int64(a), int64(b), err
 }
 
-// uintFields are the field values that the driver returns as unsigned int, by the ranges of their ids.
-var uintFields = [][2]int{{1, 2}, {29, 31}, {82, 82}, {84, 95}, {142, 147}, {161, 190}, {192, 192}, {197, 200},
-	{226, 227}, {230, 234}}
-
 // fieldType is NVML's type of a field value.
 func fieldType(key string) int {
 	id, _, _ := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(key, "Field["), "]"), ",")
-	n, err := strconv.Atoi(id)
+	n, err := strconv.ParseUint(id, 10, 32)
 	if err != nil {
 		return typeULongLong
 	}
-	if n >= 193 && n <= 196 { // distances to a temperature limit
-		return typeInt
-	}
-	for _, r := range uintFields {
-		if n >= r[0] && n <= r[1] {
-			return typeUint
-		}
-	}
-	return typeULongLong
+	of, _ := calls.TypeOf(uint32(n))
+	return int(of.Value)
 }

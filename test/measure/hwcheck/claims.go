@@ -1,23 +1,34 @@
 package hwcheck
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/prometheus/prometheus/model/histogram"
+	"github.com/prometheus/prometheus/model/labels"
 )
 
 // period is a time in which one GPU was watched from both sides.
 type period struct {
-	uuid          string
-	load          *load // nil: idle
+	stage, uuid   string
+	loads         map[string]*load // by role
 	before, after *scrape
 	smi           []observation
+	probe         *probed
+	// noted are numbers that the stage measured by itself, absent the reasons why one has none; "" for all.
+	noted  map[string]float64
+	absent map[string]string
+	// remarked is shown with the claim that is checked.
+	remarked string
 }
+
+func (p *period) remark(text string) { p.remarked = text }
 
 // observation is what nvidia-smi reported of the GPU at a Unix time, by field; missing values are left out.
 type observation struct {
@@ -25,30 +36,28 @@ type observation struct {
 	values map[string]float64
 }
 
-// smiInterval is no simple fraction of loadPeriod: else all queries would meet the load in the same phase.
+// smiInterval is no simple fraction of the load's period: else all queries would meet the load in the same phase.
 const smiInterval = 730 * time.Millisecond
 
 // observe scrapes, queries nvidia-smi again and again for length, and scrapes once more.
-func observe(ctx context.Context, e *exporter, s smi, uuid string, length time.Duration,
-	l *load) (p *period, err error) {
-	p = &period{uuid: uuid, load: l}
+func observe(ctx context.Context, e *exporter, s smi, length time.Duration, p *period) (err error) {
 	if p.before, err = e.scrape(ctx); err != nil {
-		return nil, err
+		return err
 	}
-	fields := []string{"power.draw", "utilization.gpu", "utilization.encoder"}
+	fields := []string{"power.draw", "utilization.gpu"}
 	end := time.After(length)
 	tick := time.NewTicker(smiInterval)
 	defer tick.Stop()
 	for done := false; !done; {
 		start := time.Now()
-		devices, err := s.query(ctx, fields, "--id="+uuid)
+		devices, err := s.query(ctx, fields, "--id="+p.uuid)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		o := observation{seconds(start.Add(time.Since(start) / 2)), map[string]float64{}}
 		for _, d := range devices {
 			for _, f := range fields {
-				if v, err := parseNumber(d[f]); err == nil && d["uuid"] == uuid {
+				if v, err := parseNumber(d[f]); err == nil && d["uuid"] == p.uuid {
 					o.values[f] = v
 				}
 			}
@@ -56,16 +65,16 @@ func observe(ctx context.Context, e *exporter, s smi, uuid string, length time.D
 		p.smi = append(p.smi, o)
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return ctx.Err()
 		case <-e.Done():
-			return nil, e.Exited()
+			return e.Exited()
 		case <-end:
 			done = true
 		case <-tick.C:
 		}
 	}
 	p.after, err = e.scrape(ctx)
-	return p, err
+	return err
 }
 
 // increase is by how much a counter of the GPU grew.
@@ -151,104 +160,312 @@ func (p *period) calls() map[string]*histogram.FloatHistogram {
 	return out
 }
 
-// claim is a statement about a period: how it is measured, what is expected, and by how much the two may differ. An
-// error of either side means that the GPU or nvidia-smi does not offer it.
+// bound is on which side of the expected value the measured one may be.
+type bound string
+
+const (
+	exactly bound = "±"
+	atMost  bound = "at most +"
+	atLeast bound = "at least -"
+)
+
+// claim is a statement about a stage: how it is measured, what is expected, and by how much the two may differ. An
+// error of either side means that the GPU, the driver or the machine does not offer it.
 type claim struct {
-	name       string
-	applies    func(p *period) bool // nil: to every period
-	measured   func(p *period) (float64, error)
-	expected   func(p *period) (float64, error)
-	against    string // what expected is, for the report
-	tolerance  float64
-	relative   float64              // tolerance as a fraction of the expected value, if that is more
-	upperBound func(p *period) bool // true: less than expected is fine
+	name               string
+	stage              string // that it is checked in; stageAny: in every watched period
+	measured, expected func(p *period) (float64, error)
+	against            string // what expected is, for the report
+	bound              bound
+	tolerance          float64
+	relative           float64 // tolerance as a fraction of the expected value, if that is more
+	polls              float64 // tolerance in fast polls by the length of the period, if that is more
+	because            string  // why the tolerance is what it is
+	applies            func(p *period) bool
 }
 
 // busyTolerance is in shares of time.
 const busyTolerance = 0.03
 
+const pollEdges = "the edges of the period meet two fast polls"
+
+func is(v float64) func(*period) (float64, error) {
+	return func(*period) (float64, error) { return v, nil }
+}
+
+// noted is a number that the stage measured by itself.
+func noted(name string) func(*period) (float64, error) {
+	return func(p *period) (float64, error) {
+		if v, ok := p.noted[name]; ok {
+			return v, nil
+		}
+		return 0, errors.New(cmp.Or(p.absent[name], p.absent[""], "not measured"))
+	}
+}
+
+// container is the busy share of the container of a pod of the stage shared.
+func container(pod string) func(*period) (float64, error) {
+	return func(p *period) (float64, error) {
+		return p.shareOf("gpu_container_busy_seconds_total", equal("pod", pod))
+	}
+}
+
+// shareOf is the increase of a counter of the GPU by second.
+func (p *period) shareOf(family string, matchers ...*labels.Matcher) (float64, error) {
+	matchers = append(matchers, equal("uuid", p.uuid))
+	b, _ := p.before.sum(family, matchers...) // a counter may begin within the period
+	a, ok := p.after.sum(family, matchers...)
+	if !ok {
+		return 0, wrong("no %s for it", family)
+	}
+	from, to := p.bounds()
+	return (a - b) / (to - from), nil
+}
+
+// logged is the busy share by the log of a load.
+func logged(role string) func(*period) (float64, error) {
+	return func(p *period) (float64, error) {
+		from, to := p.bounds()
+		busy, _ := p.loads[role].did(from, to)
+		return busy / (to - from), nil
+	}
+}
+
+// copied is the rate in bytes per second by the log of a load, times a factor.
+func copied(role string, factor float64) func(*period) (float64, error) {
+	return func(p *period) (float64, error) {
+		if p.loads[role] == nil {
+			return 0, errors.New(cmp.Or(p.absent[role], "no such copies"))
+		}
+		from, to := p.bounds()
+		_, bytes := p.loads[role].did(from, to)
+		return bytes * factor / (to - from), nil
+	}
+}
+
+func rate(family string) func(*period) (float64, error) {
+	return func(p *period) (float64, error) { return p.rate(family) }
+}
+
 func claims() []claim {
-	never := func(*period) bool { return false }
 	percent := func(field string) func(p *period) (float64, error) {
 		return func(p *period) (float64, error) {
 			v, err := p.mean(field)
 			return v / 100, err
 		}
 	}
-	const observed = "gpu_observed_seconds_total"
+	notShared := func(p *period) bool { return p.stage == stageIdle || p.stage == stageLoad }
+	count := func(of func(p *probed) (int, string)) func(p *period) (float64, error) {
+		return func(p *period) (float64, error) {
+			n, which := of(p.probe)
+			p.remark(which)
+			return float64(n), nil
+		}
+	}
 	return []claim{
-		{name: "time observed", against: "all of the time", tolerance: 0.1, upperBound: never,
-			measured: func(p *period) (float64, error) { return p.rate(observed) },
-			expected: func(*period) (float64, error) { return 1, nil }},
-		{name: "busy seconds against a known load", against: "the load's own log", tolerance: busyTolerance, upperBound: never,
-			applies:  func(p *period) bool { return p.load != nil && p.load.known && !p.load.disturbed },
-			measured: (*period).busy,
-			expected: func(p *period) (float64, error) { return p.load.busy(p.bounds()), nil }},
-		// Momentary values of nvidia-smi make a rough mean.
-		{name: "utilization against nvidia-smi", against: "mean of nvidia-smi", tolerance: 0.1, upperBound: never,
+		{name: "time observed", against: "all of the time", bound: exactly, tolerance: 0.1, polls: 2, because: pollEdges,
+			measured: rate("gpu_observed_seconds_total"), expected: is(1)},
+		{name: "busy seconds against a known load", stage: stageLoad, against: "the load's own log", bound: exactly,
+			tolerance: busyTolerance, because: pollEdges,
+			applies:  func(p *period) bool { return !p.loads[roleBusy].disturbed },
+			measured: (*period).busy, expected: logged(roleBusy)},
+		{name: "utilization against nvidia-smi", against: "mean of nvidia-smi", bound: exactly, tolerance: 0.1,
+			because: "momentary values make a rough mean", applies: notShared,
 			measured: (*period).busy, expected: percent("utilization.gpu")},
-		{name: "energy against integrated power", against: "watts, mean of nvidia-smi", tolerance: 1, relative: 0.05, upperBound: never,
-			measured: func(p *period) (float64, error) { return p.rate("gpu_energy_joules_total") },
-			expected: func(p *period) (float64, error) { return p.mean("power.draw") }},
+		{name: "energy against integrated power", against: "watts, mean of nvidia-smi", bound: exactly, tolerance: 1,
+			relative: 0.05, because: "the sensor's accuracy is 5 %", applies: notShared,
+			measured: rate("gpu_energy_joules_total"), expected: percentOf("power.draw", 1)},
 		// SM activity cannot exceed busy time, and equals it under a load that fills the GPU. GPM's own graphics
 		// activity is exported for MIG instances alone.
-		{name: "SM activity (GPM) against utilization", against: "busy share", tolerance: 0.05,
-			upperBound: func(p *period) bool { return p.load == nil || !p.load.full },
-			measured: func(p *period) (float64, error) {
-				return p.ratio("gpu_sm_active_seconds_total", "gpu_profiled_seconds_total")
-			},
-			expected: (*period).busy},
+		{name: "SM activity (GPM) is at most busy time", against: "busy share", bound: atMost, tolerance: 0.05,
+			because: "the two have different periods", applies: notShared, measured: smActive, expected: (*period).busy},
+		{name: "SM activity (GPM) of a full load", stage: stageLoad, against: "busy share", bound: atLeast, tolerance: 0.05,
+			because:  "start and end of a burst are not full",
+			applies:  func(p *period) bool { return p.loads[roleBusy].full },
+			measured: smActive, expected: (*period).busy},
 		// Each read takes a lock of the driver for all GPUs. A GPU has two rings and the samples of its processes.
-		{name: "reads of the sample rings", against: "per GPU and fast poll", tolerance: 0.3,
-			upperBound: func(*period) bool { return true },
+		{name: "reads of the sample rings", against: "per GPU and fast poll", bound: atMost, tolerance: 0.3, because: pollEdges,
+			applies: notShared, expected: is(3),
 			measured: func(p *period) (float64, error) {
-				gpus, _ := p.after.sum("gpu_device_up")
 				from, to := p.bounds()
-				reads, calls := 0.0, p.calls()
-				for _, call := range []string{"nvmlDeviceGetSamples", "nvmlDeviceGetProcessUtilization"} {
-					if h := calls[call]; h != nil {
-						reads += h.Count
-					}
-				}
-				if reads == 0 || gpus == 0 {
+				reads := p.reads("nvmlDeviceGetSamples") + p.reads("nvmlDeviceGetProcessUtilization")
+				if reads == 0 {
 					return 0, errors.New("the driver has no sample rings")
 				}
-				return reads / gpus / ((to - from) / fastPoll.Seconds()), nil
-			},
-			expected: func(*period) (float64, error) { return 3, nil }},
-		{name: "encoder utilization", against: "mean of nvidia-smi", tolerance: 0.25, upperBound: never,
-			applies: func(p *period) bool { return p.load != nil && !p.load.known },
+				return reads / ((to - from) / fastPoll.Seconds()), nil
+			}},
+
+		// What the driver returns to direct calls, under load.
+		{name: "field values: codes and types", stage: stageLoad, against: "fields that changed between two sweeps",
+			bound: atMost, because: "a field is offered or not", measured: count((*probed).changed), expected: is(0)},
+		{name: "field values: types", stage: stageLoad, against: "fields of another type than the table of calls has",
+			bound: atMost, because: "the type decides where a counter overflows", measured: count((*probed).otherTypes), expected: is(0)},
+		{name: "field values: counters", stage: stageLoad, against: "64-bit counters that decreased between two sweeps",
+			bound: atMost, because: "a counter does not decrease", measured: count((*probed).decreased), expected: is(0)},
+		{name: "field values: timestamps", stage: stageLoad, against: "fields with a value and no time",
+			bound: atMost, because: "an entry without a time counts as not filled in", measured: count((*probed).timeless), expected: is(0)},
+		{name: "field values: latency", stage: stageLoad, against: "milliseconds of the slowest batch", bound: atMost,
+			tolerance: 0, because: "8 GPUs with two batches each have to fit into a poll of 1 s", expected: is(50),
 			measured: func(p *period) (float64, error) {
-				v, ok := p.after.sum("gpu_engine_utilization_ratio", equal("uuid", p.uuid), equal("engine", "encoder"))
-				if !ok || v == 0 {
-					return math.NaN(), nil
+				slowest := slices.MaxFunc(p.probe.Fields, func(a, b fieldAnswer) int { return cmp.Compare(a.Latency, b.Latency) })
+				p.remark(fmt.Sprintf("field %d", slowest.ID))
+				return float64(slowest.Latency) / 1e3, nil
+			}},
+		{name: "BAR1 against memory", stage: stageLoad, against: "BAR1 by device memory", bound: atMost, tolerance: -1e-6,
+			because: "beyond twice the memory the exporter rejects the memory as too small", expected: is(2),
+			measured: func(p *period) (float64, error) {
+				if p.probe.BAR1 == 0 || p.probe.Memory == 0 {
+					return 0, errors.New("the driver reports no BAR1, or no memory")
+				}
+				return float64(p.probe.BAR1) / float64(p.probe.Memory), nil
+			}},
+		{name: "sample ring: period", stage: stageLoad, against: "longest time between two samples by the median", bound: atMost,
+			tolerance: 0.5, because: "a missing sample makes it 2", expected: is(1), measured: ringGap},
+		{name: "sample ring: depth", stage: stageLoad, against: "seconds, three times the time between two reads", bound: atLeast,
+			because: "a poll may be late by one, and one may fail", measured: ringSpan,
+			expected: func(p *period) (float64, error) {
+				from, to := p.bounds()
+				return 3 * (to - from) / max(1, p.reads("nvmlDeviceGetSamples")/2), nil
+			}},
+		{name: "every busy sample of the ring has a PID", stage: stageLoad, against: "busy time of processes by that of the ring",
+			bound: atLeast, tolerance: 0.1, because: "whole percents per process and window", expected: is(1), measured: explained},
+		{name: "samples of processes at 0.2 to 5 s", stage: stageLoad, against: "largest ratio of a window's processes to its ring",
+			bound: atMost, tolerance: 0.15, because: "whole percents per process and window", expected: is(1), measured: windowRatio},
+		{name: "sample ring: rounding at 2 % duty", stage: stageLittle, against: "the load's own log", bound: exactly, tolerance: 0.005,
+			because: "half a percent is what truncation would take", expected: logged(roleBusy), measured: ringMean},
+
+		// Containers that share the GPU.
+		{name: "container busy 60 %", stage: stageShared, against: "the load's own log", bound: exactly, tolerance: busyTolerance,
+			because: pollEdges, measured: container("hwcheck-60"), expected: logged("hwcheck-60")},
+		{name: "container busy 20 %", stage: stageShared, against: "the load's own log", bound: exactly, tolerance: busyTolerance,
+			because: pollEdges, measured: container("hwcheck-20"), expected: logged("hwcheck-20")},
+		{name: "container with memory only", stage: stageShared, against: "busy share", bound: atMost, tolerance: 0.01,
+			because: "rounding of the other two", measured: container("hwcheck-memory"), expected: is(0)},
+		{name: "memory of a container", stage: stageShared, against: "bytes that the load allocated", bound: exactly,
+			tolerance: 1 << 30, because: "a CUDA context takes up to 1 GiB more",
+			measured: func(p *period) (float64, error) {
+				v, ok := p.after.sum("gpu_container_memory_used_bytes", equal("pod", "hwcheck-memory"), equal("uuid", p.uuid))
+				if !ok {
+					return 0, wrong("no gpu_container_memory_used_bytes for it")
 				}
 				return v, nil
 			},
-			expected: percent("utilization.encoder")},
+			expected: func(p *period) (float64, error) { return memoryLoad, nil }},
+		{name: "hidden busy time", stage: stageShared, against: "share of time", bound: atMost, tolerance: 0.02,
+			because: "rounding of two processes",
+			measured: func(p *period) (float64, error) {
+				v, err := p.shareOf("gpu_unattributed_busy_seconds_total", equal("reason", "hidden"))
+				if errors.As(err, new(failure)) {
+					return 0, nil
+				}
+				return v, err
+			}, expected: is(0)},
+		{name: "MPS clients", stage: stageMPS, against: "share of time", bound: exactly, tolerance: 0.02, because: pollEdges,
+			measured: func(p *period) (float64, error) {
+				inside, _ := p.shareOf("gpu_container_busy_seconds_total")
+				outside, _ := p.shareOf("gpu_unattributed_busy_seconds_total")
+				return inside + outside, nil
+			}, expected: rate("gpu_busy_seconds_total")},
+
+		// Copies of known size. PCIe counts headers too: 24 to 28 bytes for a payload of 128 or 256.
+		{name: "PCIe received bytes", stage: stageCopyIn, against: "bytes per second copied to the GPU, and 10 % for headers", bound: exactly,
+			relative: 0.12, because: "headers are 9 to 22 %", measured: rate("gpu_pcie_receive_bytes_total"), expected: copied(roleCopy, 1.1)},
+		{name: "PCIe sent bytes", stage: stageCopyOut, against: "bytes per second copied from the GPU, and 10 % for headers", bound: exactly,
+			relative: 0.12, because: "headers are 9 to 22 %", measured: rate("gpu_pcie_transmit_bytes_total"), expected: copied(roleCopy, 1.1)},
+		{name: "NVLink sent bytes", stage: stageCopyPeer, against: "bytes per second copied to the next GPU", bound: exactly, relative: 0.15,
+			because: "newer links count headers", measured: rate("gpu_nvlink_transmit_bytes_total"), expected: copied(roleCopy, 1.07)},
+
+		// What the exporter costs, against the same without it.
+		{name: "launch of an empty kernel, p50", stage: stageCost, against: "microseconds without the exporter", bound: atMost, tolerance: 2,
+			relative: 0.05, because: "two runs differ by 5 %", measured: noted("p50 on"), expected: noted("p50 off")},
+		{name: "launch of an empty kernel, p99", stage: stageCost, against: "microseconds without the exporter", bound: atMost, tolerance: 10,
+			relative: 0.2, because: "two runs differ by 20 %", measured: noted("p99 on"), expected: noted("p99 off")},
+		{name: "launch of an empty kernel, p99.9", stage: stageCost, against: "microseconds without the exporter", bound: atMost, tolerance: 50,
+			relative: 0.5, because: "one launch in a thousand meets the scheduler", measured: noted("p99.9 on"), expected: noted("p99.9 off")},
+		{name: "power of the idle GPU", stage: stageCost, against: "watts without the exporter", bound: atMost, tolerance: 2, relative: 0.03,
+			because: "noise of the sensor", measured: noted("watts on"), expected: noted("watts off")},
+		{name: "ioctls per driver call", stage: stageCost, against: "ioctls", bound: atMost, because: "a batch is one call of NVML and several of the kernel",
+			measured: noted("ioctls"), expected: is(8)},
+		{name: "families as uid 0 without capabilities", stage: stageUsers, against: "families of root that are missing", bound: atMost,
+			because: "the container runs like this", measured: noted("missing as 0"), expected: is(0)},
+		{name: "families as uid 65534", stage: stageUsers, against: "families of root that are missing", bound: atMost,
+			because: "the host's service runs like this", measured: noted("missing as 65534"), expected: is(0)},
+
+		// What changes the GPU, by a flag of its own.
+		{name: "MIG instance busy", stage: stageMIG, against: "the load's own log", bound: exactly, tolerance: 0.05, because: pollEdges,
+			measured: noted("busy of the instance"), expected: noted("log of the load")},
+		{name: "MIG layout changed live", stage: stageMIG, against: "instances, as nvidia-smi lists them after the change", bound: exactly,
+			because: "within 60 s", measured: noted("instances exported"), expected: noted("instances listed")},
+		{name: "XID 31", stage: stageXID, against: "events of a caused fault", bound: exactly, because: "one fault, by NVML and the kernel log",
+			measured: noted("xid 31"), expected: is(1)},
+		{name: "XID 43", stage: stageXID, against: "events of a caused trap", bound: exactly, because: "one trap, by NVML and the kernel log",
+			measured: noted("xid 43"), expected: is(1)},
+		{name: "XID 31 in the kernel log", stage: stageXID, against: "lines of a caused fault", bound: atLeast, because: "the log may repeat it",
+			measured: noted("log 31"), expected: is(1)},
+		{name: "XID 43 in the kernel log", stage: stageXID, against: "lines of a caused trap", bound: atLeast, because: "the log may repeat it",
+			measured: noted("log 43"), expected: is(1)},
 	}
 }
 
+func percentOf(field string, scale float64) func(p *period) (float64, error) {
+	return func(p *period) (float64, error) {
+		v, err := p.mean(field)
+		return v * scale, err
+	}
+}
+
+func smActive(p *period) (float64, error) {
+	return p.ratio("gpu_sm_active_seconds_total", "gpu_profiled_seconds_total")
+}
+
+// reads is how often a call was made for each GPU.
+func (p *period) reads(call string) float64 {
+	gpus, _ := p.after.sum("gpu_device_up")
+	if h := p.calls()[call]; h != nil && gpus > 0 {
+		return h.Count / gpus
+	}
+	return 0
+}
+
+// failure is an error that is a failed claim, where another error means that the claim cannot be tested.
+type failure struct{ error }
+
+func wrong(format string, args ...any) error { return failure{fmt.Errorf(format, args...)} }
+
 // check judges a claim.
 func (c claim) check(p *period) Check {
-	out := Check{Name: c.name + ", idle"}
-	if p.load != nil {
-		out.Name = c.name + ", loaded"
+	out := Check{Name: c.name}
+	if c.stage == "" {
+		out.Name += ", " + p.stage
 	}
+	p.remarked = ""
 	measured, err := c.measured(p)
-	if err != nil {
-		return out.skipped("%v", err)
-	}
-	expected, err := c.expected(p)
-	if err != nil {
+	expected, err2 := c.expected(p)
+	err = cmp.Or(err, err2)
+	switch {
+	case errors.As(err, new(failure)):
+		return out.judge(false, "%v", err)
+	case err != nil:
 		return out.skipped("%v", err)
 	}
 	tolerance := max(c.tolerance, c.relative*expected)
-	ok, bound := math.Abs(measured-expected) <= tolerance, "±"
-	if c.upperBound(p) {
-		ok, bound = measured <= expected+tolerance, "at most +"
+	if c.tolerance < 0 {
+		tolerance = c.tolerance
 	}
-	return out.judge(ok, "%.4g, expected %.4g (%s) %s%.3g", measured, expected, c.against, bound, tolerance)
+	if c.polls > 0 {
+		from, to := p.bounds()
+		tolerance = max(tolerance, c.polls*fastPoll.Seconds()/(to-from))
+	}
+	ok := math.Abs(measured-expected) <= tolerance
+	switch c.bound {
+	case atMost:
+		ok = measured <= expected+tolerance
+	case atLeast:
+		ok = measured >= expected-tolerance
+	}
+	out.Expected = fmt.Sprintf("%.4g %s%.3g (%s)", expected, c.bound, tolerance, c.against)
+	out.Measured = fmt.Sprintf("%.4g", measured)
+	return out.judge(ok, "tolerance: %s; %s", c.because, p.remarked)
 }
 
 // checkCounters: no driver call failed and no value was rejected as implausible.

@@ -347,6 +347,9 @@ func verdictOf(same bool) verdict {
 // compareText compares nvidia-smi's text with a label.
 func compareText(r reading) result {
 	ours := r.show()
+	if r.Field == "fabric.status" { // a code: Success in nvidia-smi, SUCCESS in NVML's enumeration
+		return result{ours, verdictOf(strings.EqualFold(ours, r.smi)), ""}
+	}
 	if r.label != "pci_bus_id" {
 		return result{ours, verdictOf(ours == r.smi), ""}
 	}

@@ -1,6 +1,5 @@
-// Package hwcheck compares gpu-exporter with nvidia-smi on the NVIDIA GPUs of this machine: every field that both
-// report, busy time under a load of known duty, energy against power, GPM against utilization, and the latency of each
-// driver call.
+// Package hwcheck checks what gpu-exporter claims on the NVIDIA GPUs of this machine: every field that nvidia-smi
+// reports too, and a table of claims (claims.go), each in a stage with a known load (stages.go).
 package hwcheck
 
 import (
@@ -25,6 +24,7 @@ import (
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser/posrange"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/test/measure/page"
 )
 
@@ -43,6 +43,13 @@ type config struct {
 	duty        float64
 	period      time.Duration
 	saveJournal bool
+	// only are the stages to run; empty: all. The flags changeMIG and causeXIDs allow those that change the GPU.
+	only                 []string
+	changeMIG, causeXIDs bool
+	// library is the NVML library, empty for the system's; cgroups, kmsg, strace and mpsControl are where they are found. under is a
+	// command line that runs the exporter and the probe, and flags are more of the exporter's.
+	library, cgroups, kmsg, strace, mpsControl string
+	under, flags                               []string
 }
 
 // Run is the command; it returns its exit code.
@@ -58,7 +65,7 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err != nil {
 		return refuse(err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*c.period+20*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 20*c.period+30*time.Minute)
 	defer cancel()
 	r, err := newRun(ctx, c, stdout)
 	if err != nil {
@@ -72,6 +79,9 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	text, err := page.Render("hwcheck", &r.Report)
 	if err == nil {
 		err = page.Save(filepath.Dir(r.out), strings.TrimSuffix(filepath.Base(r.out), ".md"), text, &r.Report)
+	}
+	if err == nil && r.probed != nil {
+		err = r.probed.save(strings.TrimSuffix(r.out, ".md") + ".probe.json")
 	}
 	if err != nil {
 		r.add(Check{Name: "report"}.incomplete("%v", err))
@@ -91,18 +101,35 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	f.StringVar((*string)(&c.smi), "nvidia-smi", "nvidia-smi", "`path` of nvidia-smi, or its name on PATH")
 	f.StringVar(&c.out, "out", "", "`file` of the report (default docs/hardware/MODEL-DRIVER.md)")
 	f.StringVar(&c.gpu, "gpu", "", "index or UUID of the `GPU` to load (default the first that is not in MIG mode)")
-	f.StringVar(&c.load, "load", loadAuto, "`kind` of load: "+strings.Join(loadKinds(), ", "))
+	f.StringVar(&c.load, "load", loadAuto, "`program` that uses a GPU as load.c does; auto builds that with cc, manual is a "+
+		"load that runs already, none leaves all loads out")
 	f.Float64Var(&c.duty, "duty", 0.3, "`share` of each second for which the load keeps the GPU busy")
-	f.DurationVar(&c.period, "period", time.Minute, "how long to measure, once idle and once under load")
+	f.DurationVar(&c.period, "period", time.Minute, "how long to measure in each stage")
+	only := f.String("only", "", "`stages` to run, with commas; empty runs all")
+	f.BoolVar(&c.changeMIG, "change-mig", false, "enable MIG, create and destroy instances, disable MIG")
+	f.BoolVar(&c.causeXIDs, "cause-xids", false, "run a program that causes the XIDs 31 and 43")
+	f.StringVar(&c.library, "nvml.library", "", "`path` of the NVML library (default the system's)")
+	f.StringVar(&c.cgroups, "cgroups", "/sys/fs/cgroup", "`directory` in which to make cgroups")
+	f.StringVar(&c.kmsg, "kmsg", "/dev/kmsg", "`path` of the kernel log")
+	f.StringVar(&c.strace, "strace", "strace", "`path` of strace, or its name on PATH")
+	f.StringVar(&c.mpsControl, "mps-control", "nvidia-cuda-mps-control", "`path` of MPS' control daemon, or its name on PATH")
+	under := f.String("under", "", "`command` that runs the exporter and direct calls, such as env NAME=VALUE")
 	f.BoolVar(&c.saveJournal, "record", true, "save the driver calls with gpu-exporter record beside the report")
 	if err := f.Parse(args); err != nil {
 		return c, err
 	}
+	c.under, c.flags = strings.Fields(*under), f.Args()
+	if *only != "" {
+		c.only = strings.Split(*only, ",")
+	}
+	for _, name := range c.only {
+		if !slices.ContainsFunc(stages(), func(s stage) bool { return s.name == name }) {
+			return c, fmt.Errorf("--only: unknown stage %q", name)
+		}
+	}
 	switch {
-	case f.NArg() > 0:
-		return c, fmt.Errorf("unexpected %s; --help lists the flags", f.Arg(0))
-	case !slices.Contains(loadKinds(), c.load):
-		return c, fmt.Errorf("--load must be one of %s, got %s", strings.Join(loadKinds(), ", "), c.load)
+	case f.NArg() > 0 && !strings.HasPrefix(f.Arg(0), "-"):
+		return c, fmt.Errorf("unexpected %s; flags of the exporter follow --", f.Arg(0))
 	case c.duty <= 0 || c.duty > 0.95:
 		return c, fmt.Errorf("--duty must be more than 0 and at most 0.95, got %g", c.duty)
 	case c.period < 3*time.Second:
@@ -121,6 +148,12 @@ type run struct {
 	checked  device // the GPU that is loaded and shown in full
 	fields   []field
 	idleBusy float64 // share of time for which the GPU was busy before the load
+	probed   *probed
+	kubelet  *standin.Kubelet
+	dir      string // of temporary files
+	// loadPath is the program of the loads; loadErr is why there is none.
+	loadPath string
+	loadErr  error
 }
 
 func (r *run) progress(format string, args ...any) {
@@ -177,13 +210,35 @@ func newRun(ctx context.Context, c config, log io.Writer) (*run, error) {
 // examine makes all checks. What fails on the way is a line of the report.
 func (r *run) examine(ctx context.Context) {
 	start := Check{Name: "start"}
-	e, err := startExporter(r.exporter)
+	dir, err := os.MkdirTemp("", "hwcheck-")
+	if err != nil {
+		r.add(start.incomplete("%v", err))
+		return
+	}
+	defer os.RemoveAll(dir)
+	r.dir = dir
+	if r.load != loadManual && r.load != loadNone {
+		r.loadPath, r.loadErr = loadProgram(ctx, r.load, dir)
+	}
+	for _, s := range stages() {
+		if s.before {
+			r.examineStage(ctx, s, nil)
+		}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // stops the kubelet
+	flags, err := r.startKubelet(ctx)
+	if err != nil {
+		r.add(start.incomplete("%v", err))
+		return
+	}
+	e, err := r.startExporter(flags...)
 	if err != nil {
 		r.add(start.judge(false, "%v", err))
 		return
 	}
 	launched := time.Now()
-	_, err = e.until(ctx, time.Minute+time.Duration(len(r.uuids))*10*time.Second, polled(r.uuids, time.Time{}))
+	_, err = e.until(ctx, r.startLimit(), polled(r.uuids, time.Time{}))
 	r.add(
 		start.judge(err == nil, "GPUs: %d, read within %v of the start; %v", len(r.uuids),
 			time.Since(launched).Round(100*time.Millisecond), err),
@@ -196,98 +251,35 @@ func (r *run) examine(ctx context.Context) {
 		err := e.Stop()
 		r.add(Check{Name: "stop"}.judge(err == nil, "exit after SIGTERM: %v", err))
 	}()
-	r.compareFields(ctx, e, "fields", r.fields)
-	if r.load == loadManual {
-		r.add(Check{Name: "idle"}.skipped("a load runs already (--load=manual)"))
-	} else if p := r.watch(ctx, e, nil); p != nil {
-		r.idleBusy, _ = p.busy()
+	if len(r.only) == 0 || slices.Contains(r.only, stageIdle) {
+		r.compareFields(ctx, e, "fields", r.fields)
+		r.compareXML(ctx, e)
+		r.compareListings(ctx, e)
 	}
-	r.examineLoaded(ctx, e)
+	for _, s := range stages() {
+		if s.name == stageMIG { // calls fail when instances are destroyed
+			r.examineCounters(ctx, e, launched)
+		}
+		if !s.before {
+			r.examineStage(ctx, s, e)
+		}
+	}
+	if r.saveJournal {
+		r.add(r.record(ctx, strings.TrimSuffix(r.out, ".md")+".journal"))
+	}
+}
+
+// examineCounters checks what the exporter counted of itself.
+func (r *run) examineCounters(ctx context.Context, e *exporter, launched time.Time) {
 	if last, err := e.scrape(ctx); err != nil {
 		r.add(Check{Name: "counters of the exporter"}.incomplete("%v", err))
 	} else {
 		r.add(checkCounters(last)...)
 		cpu, _ := last.sum("process_cpu_seconds_total")
 		memory, _ := last.sum("process_resident_memory_bytes")
-		r.add(Check{Name: "cost of the exporter"}.judge(true,
-			"%.2f %% of a core with a fast poll every %v, %.0f MiB resident",
-			100*cpu/time.Since(launched).Seconds(), fastPoll, memory/(1<<20)))
+		r.fact("cost of the exporter", "%.2f %% of a core with a fast poll every %v, %.0f MiB resident",
+			100*cpu/time.Since(launched).Seconds(), fastPoll, memory/(1<<20))
 	}
-	if r.saveJournal {
-		r.add(record(ctx, r.exporter, strings.TrimSuffix(r.out, ".md")+".journal"))
-	}
-}
-
-// watch observes the GPU for the period and checks every claim; nil if that failed.
-func (r *run) watch(ctx context.Context, e *exporter, l *load) *period {
-	c, idle := Check{Name: "idle"}, true
-	if l != nil {
-		c.Name, idle = "load", false
-	}
-	r.progress("measuring for %v, load: %t", r.period, !idle)
-	p, err := observe(ctx, e, r.smi, r.checked["uuid"], r.period, l)
-	if l != nil {
-		err = errors.Join(err, l.exited())
-	}
-	if err != nil {
-		r.add(c.incomplete("%v", err))
-		return nil
-	}
-	for _, claim := range claims() {
-		if claim.applies == nil || claim.applies(p) {
-			r.add(claim.check(p))
-		}
-	}
-	for call, h := range p.calls() {
-		r.latency(call, idle, h)
-	}
-	return p
-}
-
-// examineLoaded makes the checks that need a load.
-func (r *run) examineLoaded(ctx context.Context, e *exporter) {
-	c := Check{Name: "load"}
-	if r.load == loadNone {
-		r.add(c.incomplete("--load=none: %s", manualHint))
-		return
-	}
-	dir, err := os.MkdirTemp("", "hwcheck-")
-	if err != nil {
-		r.add(c.incomplete("%v", err))
-		return
-	}
-	defer os.RemoveAll(dir)
-	// The load lasts longer than the period, for the comparison after it; it is stopped then.
-	l, err := startLoad(ctx, r.load, r.checked, r.duty, r.period+10*time.Minute, dir)
-	if err != nil {
-		r.add(c.incomplete("no load could be started (%v): %s", err, manualHint))
-		return
-	}
-	defer l.stop()
-	r.fact("load", "%s", l.name)
-	switch {
-	case r.idleBusy > busyTolerance && l.child != nil:
-		l.disturbed = true
-		r.add(
-			c.incomplete("another process kept the GPU busy %.4f of the time before the load; choose another GPU "+
-				"with --gpu",
-				r.idleBusy),
-		)
-	case !l.known:
-		r.add(c.incomplete("%s has an unknown duty: install nvcc or PyTorch, or %s", l.name, manualHint))
-	}
-	if l.child != nil {
-		select {
-		case <-ctx.Done():
-		case <-time.After(3 * time.Second): // until the readings are those of the load
-		}
-	}
-	if r.watch(ctx, e, l) == nil {
-		return
-	}
-	// What moves was compared at idle; under load memory and processes matter.
-	r.compareFields(ctx, e, "fields under load",
-		slices.DeleteFunc(slices.Clone(r.fields), func(f field) bool { return ruleOf(f).moving }))
 }
 
 // attempts is how often a field may differ before it is a finding: a moving value may miss once, a wrong one misses
@@ -305,6 +297,22 @@ func (r *run) compareFields(ctx context.Context, e *exporter, name string, field
 			names = append(names, f.spellings()[i])
 		}
 	}
+	r.compareDevices(ctx, e, name, fields, func() ([]device, error) { return r.smi.query(ctx, names) })
+}
+
+// compareXML compares the fields of nvidia-smi -q -x, which shows some that --query-gpu does not have on a GPU.
+func (r *run) compareXML(ctx context.Context, e *exporter) {
+	r.compareDevices(ctx, e, "nvidia-smi -q -x", r.fields, func() ([]device, error) {
+		text, err := r.smi.run(ctx, "-q", "-x")
+		if err != nil {
+			return nil, err
+		}
+		return parseXML(text)
+	})
+}
+
+// compareDevices compares what read returns for each GPU.
+func (r *run) compareDevices(ctx context.Context, e *exporter, name string, fields []field, read func() ([]device, error)) {
 	rows := map[string][]Row{}
 	err := func() error {
 		for range attempts {
@@ -312,7 +320,7 @@ func (r *run) compareFields(ctx context.Context, e *exporter, name string, field
 			if err != nil {
 				return err
 			}
-			devices, err := r.smi.query(ctx, names)
+			devices, err := read()
 			if err != nil {
 				return err
 			}
@@ -356,42 +364,46 @@ func findings(rows []Row) []Row {
 
 // record saves the exporter's driver calls beside the report. The exporter does not overwrite files: an older journal
 // is replaced when the new one is complete.
-func record(ctx context.Context, exporter, path string) Check {
-	c := Check{Name: "record"}
+func (c config) record(ctx context.Context, path string) Check {
+	out := Check{Name: "record"}
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	dir, err := os.MkdirTemp("", "hwcheck-")
 	if err != nil {
-		return c.incomplete("%v", err)
+		return out.incomplete("%v", err)
 	}
 	defer os.RemoveAll(dir)
 	part := filepath.Join(dir, "journal")
-	if out, err := exec.CommandContext(ctx, exporter, "record", "--output="+part).CombinedOutput(); err != nil {
-		return c.incomplete("gpu-exporter record: %v: %s", err, oneLine(string(out)))
+	args := c.prefix(c.exporter, "record", "--output="+part)
+	if c.library != "" {
+		args = append(args, "--nvml.library="+c.library)
+	}
+	if text, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput(); err != nil {
+		return out.incomplete("gpu-exporter record: %v: %s", err, oneLine(string(text)))
 	}
 	text, err := os.ReadFile(part)
 	if err := errors.Join(err, os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, text, 0o644)); err != nil {
-		return c.incomplete("%v", err)
+		return out.incomplete("%v", err)
 	}
-	return c.judge(true, "%s", filepath.Base(path))
+	return out.judge(true, "%s", filepath.Base(path))
 }
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// The outcomes of a check. Skipped: the hardware does not offer it; incomplete: it should have been checked and was
+// The outcomes of a check. Not tested: the hardware or the machine does not offer it, or a flag left it out; incomplete: it should have been checked and was
 // not.
 const (
 	passed     = "passed"
 	finding    = "FINDING"
 	incomplete = "INCOMPLETE"
-	skipped    = "skipped"
+	skipped    = "not tested"
 )
 
 // Check is one line of the summary.
-type Check struct{ Name, Outcome, Detail string }
+type Check struct{ Name, Expected, Measured, Outcome, Detail string }
 
 func (c Check) with(outcome, format string, args ...any) Check {
-	c.Outcome, c.Detail = outcome, strings.TrimSuffix(oneLine(fmt.Sprintf(format, args...)), "; <nil>")
+	c.Outcome, c.Detail = outcome, strings.TrimRight(strings.TrimSuffix(oneLine(fmt.Sprintf(format, args...)), "; <nil>"), "; ")
 	return c
 }
 

@@ -3,11 +3,15 @@ package hwcheck
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -15,21 +19,81 @@ import (
 
 	"github.com/prometheus/prometheus/model/histogram"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/standin"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 	"github.com/gpu-exporter/gpu-exporter/test/process"
 	"github.com/gpu-exporter/gpu-exporter/test/programs"
 )
 
-// build builds the exporter and the simulated node once.
-var build = sync.OnceValues(func() (root string, err error) {
-	if root, err = filepath.Abs(filepath.Join("..", "..", "..")); err != nil {
-		return "", err
-	}
-	for _, p := range []programs.Program{programs.Exporter, programs.Standin} {
-		if err := programs.Build(context.Background(), root, p); err != nil {
-			return "", err
+// TestMain runs the test binary as the two programs that hwcheck starts: itself for direct calls, and the load.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "probe" {
+		if err := RunProbe(os.Args[2:], os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
 		}
+		os.Exit(0)
 	}
-	return root, nil
+	if len(os.Args) > 2 && os.Args[1] == "load" {
+		simulateLoad(os.Args[2:])
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// simulateLoad logs what the processes of the scenario do, as kernels/load.c would. Its arguments are the Unix time of
+// the scenario's start, and those of load.c.
+func simulateLoad(args []string) {
+	number := func(i int) float64 { v, _ := strconv.ParseFloat(args[i], 64); return v }
+	fmt.Println("pid 4000")
+	start, mode := number(0), args[1]
+	length, every, phase, bytes := 0.1, 0.1, 0.0, 0.0
+	switch mode {
+	case "spin":
+		every, phase = number(4), number(5)
+		if os.Getenv("SPIN_EVERY") != "" {
+			every, _ = strconv.ParseFloat(os.Getenv("SPIN_EVERY"), 64)
+		}
+		if length = number(3) * every; os.Getenv("SPIN_FULL") != "" {
+			length = every
+		}
+	case "h2d", "d2h", "p2p":
+		bytes = number(3) * every
+	case "launch":
+		fmt.Println("burst 1 1 0")
+		time.Sleep(time.Duration(number(2) * float64(time.Second) / 4))
+		marker := os.Getenv("MARKER")
+		if _, err := os.Stat(marker); err == nil && os.Getenv("SLOW") != "" {
+			fmt.Println("launch 50 90 900")
+		} else {
+			fmt.Println("launch 5.1 8.2 21.5")
+		}
+		_ = os.WriteFile(marker, nil, 0o644)
+		return
+	case "fault", "trap":
+		fmt.Println("burst 1 1 0")
+		at := start + map[string]float64{"fault": 12, "trap": 16}[mode] // as the scenario
+		time.Sleep(time.Until(time.UnixMilli(int64(at * 1e3))))
+		log, _ := os.OpenFile(os.Getenv("KMSG"), os.O_APPEND|os.O_WRONLY, 0)
+		if code := map[string]int{"fault": 31, "trap": 43}[mode]; os.Getenv("MUTE") == "" {
+			fmt.Fprintf(log, "3,100,1,-;NVRM: Xid (PCI:0000:18:00): %d, pid=4000, name=load, Ch 00000008\n", code)
+		}
+		return
+	}
+	now := float64(time.Now().UnixMilli()) / 1e3
+	for at := start + math.Floor((now-start)/every)*every + phase; ; at += every {
+		// Ahead of the time, so that no burst is missing where this process is late.
+		time.Sleep(time.Until(time.UnixMilli(int64(at * 1e3)).Add(-3 * time.Second)))
+		fmt.Printf("burst %.6f %.6f %.0f\n", at, length, bytes)
+	}
+}
+
+// build builds the exporter once.
+var build = sync.OnceValues(func() (root string, err error) {
+	if root, err = filepath.Abs(filepath.Join("..", "..", "..")); err == nil {
+		err = programs.Build(context.Background(), root, programs.Exporter)
+	}
+	return root, err
 })
 
 // script writes an executable shell script.
@@ -40,23 +104,50 @@ func script(t *testing.T, path, text string) {
 	}
 }
 
-// playSmi writes a program that answers as nvidia-smi: what it is asked for, from the GPU given.
-func playSmi(t *testing.T, path string, c device) {
+// listings are the outputs of nvidia-smi beside --query-gpu, by their first argument.
+type listings map[string]string
+
+func h100Listings(t *testing.T) listings {
+	return listings{"-q": readFile(t, "testdata", "h100.xml"), "nvlink": readFile(t, "testdata", "nvlink.txt"),
+		"pmon": "# gpu         pid   type     sm    mem    enc    dec    jpg    ofa    command \n    0          -     -      -      -      -      -      " +
+			"-      -    -              \n", "mig": ""}
+}
+
+// fakeSmi writes a program that responds as nvidia-smi: values of one GPU to --query-gpu, and listings.
+func fakeSmi(t *testing.T, path string, c device, l listings) {
 	t.Helper()
-	var lines strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(c)) {
-		fmt.Fprintf(&lines, "%s\t%s\n", name, c[name])
+	write := func(name string, c device) {
+		var lines strings.Builder
+		for _, name := range slices.Sorted(maps.Keys(c)) {
+			fmt.Fprintf(&lines, "%s\t%s\n", name, c[name])
+		}
+		if err := os.WriteFile(name, []byte(lines.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err := os.WriteFile(path+".answers", []byte(lines.String()), 0o644); err != nil {
-		t.Fatal(err)
+	write(path+".answers", c)
+	if hot := c["power.draw when hot"]; hot != "" {
+		c = maps.Clone(c)
+		c["power.draw"] = hot
+		write(path+".hot", c)
 	}
-	script(t, path, `for a in "$@"; do
+	for name, text := range l {
+		if err := os.WriteFile(path+"."+name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	script(t, path, `all=1
+[ -e "$0.$1" ] && exec /bin/cat "$0.$1"
+for a in "$@"; do
   case "$a" in
     --help-query-gpu) exec /usr/bin/awk -F'\t' '{print "\"" $1 "\"\nWhat it is.\n"}' "$0.answers";;
+    --id=*) all=;;
     --query-gpu=*) asked="${a#--query-gpu=}";;
   esac
 done
-exec /usr/bin/awk -F'\t' -v asked="$asked" '
+answers="$0.answers"
+[ -e "$0.hot" ] && [ -e "${0%/*}/marker" ] && answers="$0.hot"
+exec /usr/bin/awk -F'\t' -v asked="$asked" -v all="$all" '
   {answer[$1] = $2}
   END {
     n = split(asked, names, ",")
@@ -66,53 +157,86 @@ exec /usr/bin/awk -F'\t' -v asked="$asked" '
       values = values (i > 1 ? ", " : "") answer[names[i]]
     }
     print header; print values
-  }' "$0.answers"
+    if ("second" in answer && all) { gsub(answer["uuid"], answer["second"], values); print values }
+  }' "$answers"
 `)
 }
 
-// node is a machine with one GPU: an exporter on the fake driver, and an nvidia-smi that answers c.
+// node is a machine with one GPU: a fake driver, and an nvidia-smi that responds with c.
 type node struct {
 	dir, root string
 	flags     []string
+	exporter  []string // its flags
 }
 
-func newNode(t *testing.T, scenario string, c device) node {
+func newNode(t *testing.T, text string, c device, l listings, loadEnv string) node {
 	t.Helper()
 	root, err := build()
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := node{dir: t.TempDir(), root: root}
-	boards := filepath.Join(root, "testdata", "scenarios", "boards")
-	if err := os.CopyFS(filepath.Join(n.dir, "boards"), os.DirFS(boards)); err != nil {
+	dir, err := os.MkdirTemp("", "node-")
+	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(n.dir, "node.scenario")
-	if err := os.WriteFile(file, []byte(scenario), 0o644); err != nil {
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	n := node{dir: dir, root: root}
+	s, err := scenario.Parse("node.scenario", text, os.DirFS(filepath.Join(root, "testdata", "scenarios")))
+	if err != nil {
 		t.Fatal(err)
 	}
-	exporter := filepath.Join(n.dir, "gpu-exporter")
-	script(
-		t,
-		exporter,
-		fmt.Sprintf("PATH=%q\nexport PATH\nexec %q --quiet --scenario=%q -- %q \"$@\"\n", os.Getenv("PATH"),
-			filepath.Join(root, "bin", "standin"), file, filepath.Join(root, "bin", "gpu-exporter")),
-	)
-	playSmi(t, filepath.Join(n.dir, "nvidia-smi"), c)
-	n.flags = []string{"--exporter=" + exporter, "--nvidia-smi=" + filepath.Join(n.dir, "nvidia-smi"),
-		"--out=" + n.report(), "--period=5s", "--record=false"}
+	library, err := standin.BuildFakeNVML(t.Context(), s.Symbols, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	env, control, err := standin.SimulateLive(s, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { control.Close() })
+	begin := float64(control.Time().UnixMicro())/1e6 - control.Now().Seconds()
+	pods := podNode(c["uuid"])
+	for i := range pods.Pods {
+		pods.Pods[i].Containers[0].PIDs = []int{4001 + i}
+	}
+	trees, err := standin.WriteTrees(dir, s, pods)
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fakeSmi(t, filepath.Join(dir, "nvidia-smi"), c, l)
+	kmsg := filepath.Join(dir, "kmsg")
+	for path, mode := range map[string]os.FileMode{kmsg: 0o666, control.Path(): 0o666, dir: 0o755} {
+		f, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE, mode)
+		if err == nil {
+			err = errors.Join(f.Close(), os.Chmod(path, mode))
+		}
+		if path != dir && err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	script(t, filepath.Join(dir, "load"), fmt.Sprintf("export MARKER=%s/marker KMSG=%s %s\nexec %s load %f \"$@\"\n", dir, kmsg, loadEnv, self, begin))
+	n.flags = []string{"--exporter=" + filepath.Join(root, "bin", "gpu-exporter"), "--nvidia-smi=" + filepath.Join(dir, "nvidia-smi"),
+		"--out=" + n.report(), "--record=false", "--load=" + filepath.Join(dir, "load"), "--nvml.library=" + library, "--kmsg=" + kmsg,
+		"--cgroups=" + filepath.Join(dir, "cgroup"), "--under=env " + strings.Join(env, " ")}
+	n.exporter = []string{"--", "--path.sysfs=" + trees.Sysfs, "--path.procfs=" + trees.Procfs, "--path.kmsg="}
 	return n
 }
 
 func (n node) report() string { return filepath.Join(n.dir, "report.md") }
 
 // run runs the whole program.
-func (n node) run(t *testing.T, flags ...string) (code int, said, report string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+func (n node) run(t *testing.T, flags ...string) (code int, output, report string) {
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	var out bytes.Buffer
-	code = Run(ctx, append(n.flags, flags...), &out, &out)
+	code = Run(ctx, slices.Concat(n.flags, flags, n.exporter), &out, &out)
 	text, err := os.ReadFile(n.report())
 	if err != nil {
 		t.Errorf("%v\n%s", err, out.String())
@@ -120,10 +244,9 @@ func (n node) run(t *testing.T, flags ...string) (code int, said, report string)
 	return code, out.String(), string(text)
 }
 
-// h100 is a GPU that works 30 % of the time and is otherwise as testdata/h100.csv says: what would move with
-// the work is held, but for what is measured.
+// h100 is an idle H100 as testdata/h100.csv has it: what would move with the load is held, but for what is measured.
 const h100 = `scenario 1
-title "An H100 at work"
+title "An H100"
 symbols R580
 system DriverVersion = "580.105.08"
 system NVMLVersion = "13.580.105.08"
@@ -140,115 +263,165 @@ gpu 0 board=h100 pci=0000:18:00.0 minor=0 uuid=GPU-5a0e1100-8c1d-4e6b-9d10-00000
   ClockInfo[sm] = 345
   ClockInfo[mem] = 2619
   ClockInfo[video] = 765
-process gpu=0 pid=4000 memory=1MiB busy=30% period=100ms dram=20%
 `
 
-// TestWholeRun lets the program check a GPU that is as nvidia-smi says, with a load: a compiler that makes a
-// script stands for nvcc. All is good but one thing: the GPU of the scenario is at work from the start, so
-// that nobody can tell what the load added.
-func TestWholeRun(t *testing.T) {
-	c := recordedGPU(t, "h100.csv")
-	c["count"], c["utilization.gpu"], c["utilization.memory"] = "1", "30", "6"
-	n := newNode(t, h100, c)
-	script(t, filepath.Join(n.dir, "nvcc"), `while [ $# -gt 1 ]; do
-  [ "$1" = -o ] && out="$2"
-  shift
-done
-cat > "$out" <<'END'
-#!/bin/sh
-while :; do
-  echo "$(date +%s.%N) 0.030"
-  sleep 0.1
-done
-END
-chmod +x "$out"
-`)
-	t.Setenv("PATH", n.dir+":"+os.Getenv("PATH"))
-	code, said, report := n.run(t, "--load=nvcc")
-	if code != exitFindings || !strings.HasSuffix(said, "result: 0 findings, 1 incomplete\n") {
-		t.Errorf("exit code %d", code)
-	}
-	for _, want := range []string{"# NVIDIA H100 80GB HBM3, driver 580.105.08", "| load | a CUDA kernel built with nvcc |",
-		"| energy against integrated power, idle | passed |", "| energy against integrated power, loaded | passed |",
-		"| SM activity (GPM) against utilization, loaded | passed |", "| utilization against nvidia-smi, idle | passed |",
-		"| time observed, loaded | passed |", "| fields of GPU 0 | passed |", "| fields under load of GPU 0 | passed |",
-		"| stop | passed |",
-		"| load | INCOMPLETE | another process kept the GPU busy 0.", "| memory.total | 81559 | 81559 | agrees |  |",
-		"| nvmlDeviceGetFieldValues | "} {
-		if !strings.Contains(report, want) {
-			t.Errorf("the report lacks %q", want)
-		}
-	}
-	if t.Failed() {
-		t.Log(said)
-	}
-}
+// Processes and rates of the stages. Those that share the GPU have samples of 100 ms, as the edges of a short period
+// would be seen otherwise.
+const (
+	busy30  = "process gpu=0 pid=4000 memory=1MiB busy=30% period=100ms dram=20%\n"
+	sharing = "  ring period=100ms entries=72\nprocess gpu=0 pid=4001 memory=1GiB busy=60% period=1s\n" +
+		"process gpu=0 pid=4002 memory=1GiB busy=20% period=1s phase=700ms\nprocess gpu=0 pid=4003 memory=2GiB busy=0%\n"
+	copying = "  Field[197] = 2.2e9*t\n  Field[198] = 2.2e9*t\n  Gpm[20] = 2098\n  Gpm[21] = 2098\n  Field[138,all] = 2089844*t\n" +
+		"gpu 1 board=h100 pci=0000:2a:00.0 minor=1 uuid=GPU-5a0e1101-8c1d-4e6b-9d10-000000000001\n"
+	instance = "mig gpu=0 layout=\"gi=7 profile=1g.10gb start=0 size=1 ; gi=8 profile=1g.10gb start=1 size=1\"\n" +
+		"process gpu=0 pid=4000 gi=7 memory=1MiB busy=30% period=100ms\n"
+	oneLeft = "at 16s gpu 0 mig apply layout=\"gi=8 profile=1g.10gb start=1 size=1\"\n"
+	xids    = "at 12s gpu 0 xid 31\nat 16s gpu 0 xid 43\n"
+)
 
-// TestManualLoad: the load is what the person says; here the GPU works 30 % of the time, and once that is
-// what is said, once it is not.
-func TestManualLoad(t *testing.T) {
-	for _, row := range []struct {
-		duty string
-		code int
-		want []string
+// TestStages runs the whole program on the fake driver, some stages at a time. Each stage passes once, and fails with
+// what is planted against it: by those names and no other.
+func TestStages(t *testing.T) {
+	const copyStages = "copies to the GPU,copies from the GPU,copies to a GPU"
+	// Each second one more field is offered: two sweeps differ.
+	changing := ""
+	for s := range 40 {
+		changing += fmt.Sprintf("at %ds gpu 0 Field[%d] = 1\n", s+1, 96+s)
+	}
+	migListings := listings{"mig": strings.Replace(strings.Replace(readFile(t, "testdata", "instances.txt"),
+		"MIG 3g.20gb       9        1          4:4 ", "MIG 1g.10gb      19        8          1:1 ", 1),
+		"|   0  MIG 3g.20gb       9        2          0:4     |\n", "", 1), "-mig": ""}
+	partitioned := func(c device) { c["mig.mode.current"] = "Enabled" }
+	edit := func(l listings, name, old, new string) listings {
+		l[name] = strings.Replace(l[name], old, new, 1)
+		return l
+	}
+	hot := func(c device) { c["power.draw when hot"] = "90.00" }
+	twoGPUs := func(c device) { c["second"] = "GPU-5a0e1101-8c1d-4e6b-9d10-000000000001" }
+	loaded := func(c device) { c["utilization.gpu"], c["utilization.memory"] = "30", "6" }
+	rows := []struct {
+		name, only, scenario string
+		edit                 func(c device)
+		listings             listings
+		load                 string // environment of the load
+		private              bool   // the driver works for root with capabilities alone
+		flags                []string
+		want                 []string
+		may                  []string // fail too where polls are late
 	}{
-		{"0.3", exitPassed, []string{"| busy seconds against a known load, loaded | passed |", "Result: passed.", "| idle | skipped |"}},
-		{"0.4", exitFindings, []string{"| busy seconds against a known load, loaded | FINDING |", "Result: 1 findings, 0 incomplete."}},
-	} {
-		t.Run(row.duty, func(t *testing.T) {
-			t.Parallel()
-			c := recordedGPU(t, "h100.csv")
-			c["count"], c["utilization.gpu"], c["utilization.memory"] = "1", "30", "6"
-			code, said, report := newNode(t, h100, c).run(t, "--load=manual", "--duty="+row.duty)
-			if code != row.code {
-				t.Errorf("exit code %d:\n%s", code, said)
+		{name: "idle", only: "idle", scenario: h100},
+		{name: "idle, planted", only: "idle", scenario: h100 + "  Field[83] = 90000*t\n  Gpm[2] = 30\n",
+			edit: func(c device) { c["power.limit"] = "650.00" },
+			listings: edit(edit(edit(h100Listings(t), "-q", "<total>81559 MiB", "<total>81550 MiB"), "nvlink", "Link 4: 26.562 GB/s", "Link 4: <inactive>"),
+				"pmon", "          -     -", "       4000     C"),
+			want: []string{"SM activity (GPM) is at most busy time, idle", "energy against integrated power, idle", "fields of GPU 0",
+				"nvidia-smi -q -x of GPU 0", "nvidia-smi nvlink -s", "nvidia-smi pmon -c 1"}},
+		{name: "loaded", only: "loaded", scenario: h100 + busy30, edit: loaded},
+		{name: "loaded, by hand", only: "loaded", scenario: h100 + busy30, edit: loaded, flags: []string{"--load=manual", "--duty=0.3"}},
+		{name: "a duty that is not", only: "loaded", scenario: h100 + busy30, edit: loaded, flags: []string{"--load=manual", "--duty=0.4"},
+			want: []string{"busy seconds against a known load"}},
+		{name: "another duty", only: "loaded", scenario: h100 + strings.Replace(busy30, "30%", "36%", 1), edit: loaded,
+			want: []string{"busy seconds against a known load"}},
+		{name: "field values, planted", only: "loaded", edit: loaded, scenario: h100 + "  Field[94] = 150 type=ulonglong\n" +
+			"  Field[60] = !UNTOUCHED\n  Field[83,5] = 1e12 - 1e9*t\n" + busy30 + changing,
+			want: []string{"field values: codes and types", "field values: counters", "field values: timestamps", "field values: types"}},
+		{name: "slow fields", only: "loaded", edit: loaded, scenario: h100 + busy30 + "at 0s gpu 0 delay FieldValues 60ms\n",
+			want: []string{"field values: latency"}},
+		{name: "BAR1", only: "loaded", edit: loaded, scenario: h100 + "  BAR1MemoryInfo = total=262144MiB used=1MiB\n" + busy30,
+			want: []string{"BAR1 against memory", "fields under load of GPU 0"}},
+		{name: "short ring", only: "loaded", edit: loaded, scenario: h100 + "  ring period=200ms entries=5\n" + busy30,
+			want: []string{"sample ring: depth"}},
+		// The gap is before the period that is watched.
+		{name: "a gap in the ring", only: "loaded", edit: func(c device) { c["utilization.gpu"] = "100" }, scenario: h100 +
+			"  Gpm[2] = 99*util\n  ring period=200ms entries=300 idle=stop\n" +
+			"process gpu=0 pid=4000 memory=1MiB busy=99.7% period=200s phase=2400ms\n", load: "SPIN_FULL=1",
+			want: []string{"sample ring: period"}},
+		{name: "a ring that stops", only: "loaded", edit: loaded, scenario: h100 + "  ring period=200ms entries=72 idle=stop\n" +
+			"process gpu=0 pid=4000 memory=1MiB busy=10% period=3s\n",
+			want: []string{"sample ring: period", "time observed, loaded"}, may: []string{"SM activity (GPM) of a full load",
+				"busy seconds against a known load", "utilization against nvidia-smi, loaded"}},
+		{name: "utilization", only: "loaded", edit: func(c device) { c["utilization.gpu"] = "60" }, scenario: h100 + busy30,
+			want: []string{"utilization against nvidia-smi, loaded"}},
+		{name: "SM activity", only: "loaded", edit: loaded, scenario: h100 + "  Gpm[2] = 10*util\n" + busy30,
+			want: []string{"SM activity (GPM) of a full load"}},
+		{name: "a process without a PID", only: "loaded", edit: loaded, scenario: h100 + strings.Replace(busy30, "30%", "20%", 1) +
+			"load gpu=0 busy=10% period=100ms phase=50ms\n", want: []string{"every busy sample of the ring has a PID"}},
+		{name: "means of their own", only: "loaded", edit: loaded, scenario: h100 + "  ring period=200ms entries=72 process_mean=own\n" +
+			strings.Replace(busy30, "100ms", "800ms", 1), load: "SPIN_EVERY=0.8", want: []string{"samples of processes at 0.2 to 5 s"}},
+		{name: "little load", only: "little load", scenario: h100 + strings.Replace(busy30, "30% period=100ms", "2% period=1s", 1)},
+		{name: "truncated samples", only: "little load", scenario: h100 + "  Samples[gpu] = 0\n" +
+			strings.Replace(busy30, "30% period=100ms", "2% period=1s", 1), want: []string{"sample ring: rounding at 2 % duty"}},
+		{name: "shared", only: "shared", scenario: h100 + sharing},
+		{name: "shared, planted", only: "shared", scenario: h100 + strings.NewReplacer("60%", "50%", "20%", "30%", "2GiB busy=0%",
+			"8GiB busy=5% phase=520ms period=1s").Replace(sharing),
+			want: []string{"container busy 20 %", "container busy 60 %", "container with memory only", "memory of a container"}},
+		{name: "hidden", only: "shared", scenario: h100 + sharing + "load gpu=0 busy=10% period=1s phase=900ms\n", want: []string{"hidden busy time"},
+			may: []string{"container busy 20 %", "container busy 60 %"}},
+		{name: "MPS", only: "mps", scenario: h100 + strings.NewReplacer("memory=", "kind=mps memory=").Replace(sharing),
+			flags: []string{"--mps-control=/bin/true"}},
+		{name: "copies", only: copyStages, scenario: h100 + copying, edit: twoGPUs},
+		{name: "copies, planted", only: copyStages, edit: twoGPUs, scenario: h100 + strings.NewReplacer("2.2e9", "1.1e9", "2098", "1049", "2089844", "1044922").
+			Replace(copying), want: []string{"NVLink sent bytes", "PCIe received bytes", "PCIe sent bytes"}},
+		{name: "cost and users", only: "users,cost", scenario: h100},
+		{name: "users, planted", only: "users", scenario: h100, private: true,
+			want: []string{"families as uid 0 without capabilities", "families as uid 65534"}},
+		{name: "cost, planted", only: "cost", scenario: h100, load: "SLOW=1", edit: hot, flags: []string{"--strace=testdata/strace"},
+			want: []string{"ioctls per driver call", "launch of an empty kernel, p50", "launch of an empty kernel, p99",
+				"launch of an empty kernel, p99.9", "power of the idle GPU"}},
+		{name: "MIG", only: "mig", scenario: h100 + instance + oneLeft, listings: migListings, edit: partitioned, flags: []string{"--change-mig"}},
+		{name: "MIG, planted", only: "mig", scenario: h100 + strings.Replace(instance, "30%", "50%", 1), listings: migListings, edit: partitioned,
+			flags: []string{"--change-mig"}, want: []string{"MIG instance busy", "MIG layout changed live"}},
+		{name: "XIDs", only: "xid", scenario: h100 + xids, flags: []string{"--cause-xids"}},
+		{name: "XIDs, planted", only: "xid", scenario: h100 + strings.Replace(xids, "at 16s gpu 0 xid 43", "at 13s gpu 0 xid 31", 1),
+			load: "MUTE=1", flags: []string{"--cause-xids"}, want: []string{"XID 31", "XID 31 in the kernel log", "XID 43", "XID 43 in the kernel log"}},
+	}
+	var all sync.WaitGroup
+	planted := map[string]bool{}
+	for _, row := range rows {
+		c := recordedGPU(t, "h100.csv")
+		c["count"] = "1"
+		if row.edit != nil {
+			row.edit(c)
+		}
+		l := row.listings
+		if l == nil {
+			l = h100Listings(t)
+		}
+		n := newNode(t, row.scenario, c, l, row.load)
+		if row.private {
+			path := filepath.Join(n.dir, "scenario.flat")
+			if err := errors.Join(os.Chmod(path, 0o600), os.Chown(path, 1000, 1000)); err != nil {
+				t.Fatal(err)
 			}
-			for _, want := range row.want {
-				if !strings.Contains(report, want) {
-					t.Errorf("the report lacks %q:\n%s", want, said)
+		}
+		for _, name := range row.want {
+			name, _, _ = strings.Cut(name, ", idle")
+			name, _, _ = strings.Cut(name, ", loaded")
+			planted[name] = true
+		}
+		all.Go(func() {
+			code, output, report := n.run(t, append([]string{"--only=" + row.only, "--period=4s"}, row.flags...)...)
+			var failed, lines []string
+			for line := range strings.Lines(report) {
+				if f := strings.Split(line, " | "); len(f) > 4 && (f[3] == finding || f[3] == incomplete) {
+					failed, lines = append(failed, strings.TrimPrefix(f[0], "| ")), append(lines, line)
 				}
+			}
+			if len(lines) == 0 {
+				lines = append(lines, output)
+			}
+			slices.Sort(failed)
+			failed = slices.DeleteFunc(failed, func(name string) bool { return slices.Contains(row.may, name) })
+			if !slices.Equal(failed, row.want) || (code == exitPassed) != (len(row.want) == 0) {
+				t.Errorf("%s: exit code %d, fails %q, want %q\n%s", row.name, code, failed, row.want, strings.Join(lines, ""))
 			}
 		})
 	}
-}
-
-// TestNoLoadAndOtherAnswers: a consumer GPU, nothing to make a load with, and an nvidia-smi that disagrees
-// twice. What was not checked is said by name.
-func TestNoLoadAndOtherAnswers(t *testing.T) {
-	scenario := `scenario 1
-symbols R535
-system DriverVersion = "535.86.05"
-system NVMLVersion = "12.535.86.05"
-system CudaDriverVersion = 12020
-include boards/rtx-4090.scenario
-gpu 0 board=rtx4090 pci=0000:84:00.0 minor=0 uuid=GPU-40900000-9d3b-4c6e-8a50-000000000380
-`
-	c := recordedGPU(t, "rtx-4090.csv")
-	c["power.limit"], c["ecc.mode.current"] = "400.00", "[N/A]"
-	n := newNode(t, scenario, c)
-	t.Setenv("PATH", n.dir) // no compiler, no Python, no encoder
-	code, said, report := n.run(t)
-	if code != exitFindings {
-		t.Errorf("exit code %d:\n%s", code, said)
-	}
-	for _, want := range []string{
-		"| power.limit | 400.00 | 450 | DIFFERS | power limit |", "| ecc.mode.current | [N/A] | 0 | ONLY EXPORTED |  |",
-		"| load | INCOMPLETE | no load could be started (nvcc: nvcc is not installed torch: exec: \"python3\": executable file not found " +
-			"in $PATH: ffmpeg: exec: ",
-		"--load=manual", "Result: 1 findings, 1 incomplete.", "| energy against integrated power, idle | passed |",
-		"| SM activity (GPM) against utilization, idle | skipped |", "| clocks.max.memory | 10501 | 10501 | agrees |  |",
-	} {
-		if !strings.Contains(report, want) {
-			t.Errorf("the report lacks %q", want)
+	all.Wait()
+	for _, c := range claims() {
+		if !planted[c.name] && !slices.Contains(plantedByHand, c.name) {
+			t.Errorf("nothing is planted against the claim %q", c.name)
 		}
-	}
-	if !strings.Contains(report,
-		`DIFFERS: 1, ONLY EXPORTED: 1; ecc.mode.current ONLY EXPORTED (nvidia-smi "[N/A]", exporter "0"); `+
-			`power.limit DIFFERS (nvidia-smi "400.00", exporter "450") |`) {
-		t.Error("these are not the two findings of the fields, or not named in the summary")
-	}
-	if t.Failed() {
-		t.Log(said, report)
 	}
 }
 
@@ -269,12 +442,12 @@ func TestRefusals(t *testing.T) {
 		"no GPU":        {[]string{smi("none", "echo No devices were found\nexit 6\n")}, "no GPU to check: "},
 		"no driver": {[]string{smi("driver", "echo \"NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA "+
 			"driver.\"\nexit 9\n")}, "couldn't communicate"},
-		"no exporter":  {[]string{good, "--exporter=" + filepath.Join(dir, "absent")}, "`make build`"},
-		"no such GPU":  {[]string{good, "--exporter=/bin/true", "--gpu=7"}, "no GPU 7 (--gpu)"},
-		"no such load": {[]string{"--load=heavy"}, "--load must be one of"},
-		"no such duty": {[]string{"--duty=30"}, "--duty must be"},
-		"no period":    {[]string{"--period=1s"}, "--period must be at least 3s, got 1s"},
-		"an argument":  {[]string{"now"}, "unexpected now"},
+		"no exporter":   {[]string{good, "--exporter=" + filepath.Join(dir, "absent")}, "`make build`"},
+		"no such GPU":   {[]string{good, "--exporter=/bin/true", "--gpu=7"}, "no GPU 7 (--gpu)"},
+		"no such stage": {[]string{"--only=heavy"}, "--only: unknown stage \"heavy\""},
+		"no such duty":  {[]string{"--duty=30"}, "--duty must be"},
+		"no period":     {[]string{"--period=1s"}, "--period must be at least 3s, got 1s"},
+		"an argument":   {[]string{"now"}, "unexpected now; flags of the exporter follow --"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
@@ -293,7 +466,7 @@ func TestRefusals(t *testing.T) {
 func TestExporterThatEnds(t *testing.T) {
 	dir := t.TempDir()
 	c := recordedGPU(t, "h100.csv")
-	playSmi(t, filepath.Join(dir, "nvidia-smi"), c)
+	fakeSmi(t, filepath.Join(dir, "nvidia-smi"), c, nil)
 	script(t, filepath.Join(dir, "gpu-exporter"), "echo gpu-exporter: it cannot be >&2\nexit 1\n")
 	var out bytes.Buffer
 	report := filepath.Join(dir, "report.md")
@@ -302,7 +475,7 @@ func TestExporterThatEnds(t *testing.T) {
 		[]string{
 			"--nvidia-smi=" + filepath.Join(dir, "nvidia-smi"),
 			"--exporter=" + filepath.Join(dir, "gpu-exporter"),
-			"--out=" + report,
+			"--out=" + report, "--load=none", "--only=idle",
 		},
 		&out,
 		&out,
@@ -324,7 +497,7 @@ func TestRecord(t *testing.T) {
 		{"echo 'the driver is gone' >&2; exit 1\n", incomplete, "the driver is gone", "two\n"},
 	} {
 		script(t, exporter, row.script)
-		if got := record(t.Context(), exporter, path); got.Outcome != row.outcome ||
+		if got := (config{exporter: exporter}).record(t.Context(), path); got.Outcome != row.outcome ||
 			!strings.Contains(got.Detail, row.detail) {
 			t.Errorf("%+v, want %s, %s", got, row.outcome, row.detail)
 		}
@@ -334,106 +507,148 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// TestLoad: the load's log is clipped to the period; a load that exits or prints nothing is an error.
+// TestLoad: the log of a load is clipped to the period; a load that exits is an error with its last line. load.c runs
+// against a CUDA driver that sleeps for as long as the kernel would.
 func TestLoad(t *testing.T) {
-	l := &load{child: &process.Child{}, bursts: []burst{{9.5, 1}, {11, 0.3}, {12, 0.3}, {13.9, 0.3}}}
-	if got := l.busy(10, 14); got < 0.2999 || got > 0.3001 { // 0.5 + 0.3 + 0.3 + 0.1 of 4
-		t.Errorf("%v", got)
+	l := &load{child: &process.Child{}, bursts: []burst{{9.5, 1, 10}, {11, 0.3, 0}, {12, 0.3, 6}, {13.9, 0.3, 3}}}
+	if busy, bytes := l.did(10, 14); math.Abs(busy-1.2) > 1e-6 || math.Abs(bytes-12) > 1e-6 { // 0.5 + 0.3 + 0.3 + 0.1 s; 5 + 0 + 6 + 1
+		t.Errorf("%v s, %v bytes", busy, bytes)
 	}
 	dir := t.TempDir()
-	script(t, filepath.Join(dir, "nvcc"), "echo 'load.cu(3): error: no such GPU' >&2\nexit 1\n")
-	script(t, filepath.Join(dir, "python3"), "echo 'ModuleNotFoundError: No module named torch' >&2\nexit 1\n")
-	script(t, filepath.Join(dir, "ffmpeg"), "echo 'No capable devices found' >&2\nexit 1\n")
-	t.Setenv("PATH", dir)
-	_, err := startLoad(t.Context(), loadAuto, device{"uuid": "GPU-1", "compute_cap": "9.0"}, 0.3, time.Minute, dir)
-	for _, want := range []string{"nvcc: ", "no such GPU", "torch: ", "No module named torch", "ffmpeg: ffmpeg exited",
-		"No capable devices found"} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v: no %q", err, want)
-		}
-	}
-	script(t, filepath.Join(dir, "ffmpeg"), "exec /bin/sleep 60\n")
-	l, err = startLoad(t.Context(), loadFfmpeg, device{"uuid": "GPU-1"}, 0.3, time.Minute, dir)
+	program, err := loadProgram(t.Context(), loadAuto, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if l.known || l.exited() != nil {
-		t.Errorf("%+v", l)
+	if _, err := startLoad(program, []string{"GPU-1"}, nil, "", "spin", "1", "0.3", "1", "0"); err == nil ||
+		!strings.Contains(err.Error(), "libcuda.so.1: cannot open shared object file") {
+		t.Errorf("without a driver: %v", err)
 	}
-	if l.stop(); l.exited() == nil {
-		t.Error("the load does not stop")
+	if out, err := exec.Command("cc", "-shared", "-fPIC", "-o", filepath.Join(dir, "libcuda.so.1"), "testdata/libcuda.c").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	env := []string{"LD_LIBRARY_PATH=" + dir}
+	for _, row := range []struct {
+		args  []string
+		busy  float64 // seconds of the first burst, 0 for any
+		bytes float64
+		want  string // the end of the error of one that exits by itself
+	}{
+		{args: []string{"spin", "9", "0.2", "0.5", "0"}, busy: 0.1},
+		{args: []string{"memory", "9", "2147483648"}, bytes: 2 << 30},
+		{args: []string{"h2d", "9", "1e9"}, bytes: 64 << 20},
+		{args: []string{"d2h", "9", "1e9"}, bytes: 64 << 20},
+		{args: []string{"p2p", "9", "1e9"}, bytes: 64 << 20},
+		{args: []string{"launch", "9"}},
+		{args: []string{"fault", "9"}},
+		{args: []string{"trap", "9"}},
+		{args: []string{"fly", "9"}, want: "usage: load MODE SECONDS [ARGUMENT...]"},
+	} {
+		l, err := startLoad(program, []string{"GPU-1"}, env, "", row.args...)
+		if row.want != "" || err != nil {
+			if row.want == "" || !strings.HasSuffix(fmt.Sprint(err), row.want) {
+				t.Errorf("%v: %v, want %q", row.args, err, row.want)
+			}
+			continue
+		}
+		l.mu.Lock()
+		if b := l.bursts[0]; l.pid == 0 || b.bytes != row.bytes || b.length < row.busy {
+			t.Errorf("%v: pid %d, %+v", row.args, l.pid, b)
+		}
+		l.mu.Unlock()
+		if l.stop(); l.exited() == nil {
+			t.Errorf("%v does not stop", row.args)
+		}
+	}
+	l, err = startLoad(program, []string{"GPU-1"}, env, "", "launch", "0.2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-l.child.Done()
+	for range 100 {
+		if l.mu.Lock(); len(l.launches) == 3 {
+			l.mu.Unlock()
+			break
+		}
+		l.mu.Unlock()
+		time.Sleep(10 * time.Millisecond)
+	}
+	if len(l.launches) != 3 || l.launches[0] <= 0 || l.launches[2] < l.launches[0] {
+		t.Errorf("launches: %v", l.launches)
 	}
 }
 
-// TestClaims plants a deviation beyond each claim's tolerance.
-func TestClaims(t *testing.T) {
-	encoder := 0.5
-	reads := 3.0 // of each poll
-	counters := func(at, busy, observed, joules, sm float64) *scrape {
-		const u = `{uuid="GPU-1"} %g`
-		s := parseText(
-			t,
-			fmt.Sprintf("gpu_last_read_timestamp_seconds{uuid=\"GPU-1\",poll=\"fast\"} %g\ngpu_busy_seconds_total"+u+
-				"\ngpu_observed_seconds_total"+u+"\ngpu_energy_joules_total"+u+"\ngpu_sm_active_seconds_total"+u+
-				"\ngpu_profiled_seconds_total"+u+
-				"\ngpu_engine_utilization_ratio{uuid=\"GPU-1\",engine=\"encoder\"} %g\ngpu_device_up{uuid=\"GPU-1\"} 1\n",
-				at, busy, observed, joules, sm, at, encoder),
-		)
-		s.calls["nvmlDeviceGetSamples"] = &histogram.FloatHistogram{Count: reads * at / fastPoll.Seconds()}
+// plantedByHand are the claims that no scenario can break: the exporter's own sums and polls.
+var plantedByHand = []string{"reads of the sample rings", "MPS clients"}
+
+// TestClaimsByHand plants what no scenario can.
+func TestClaimsByHand(t *testing.T) {
+	page := func(at, busy, inside, outside, reads float64) *scrape {
+		s := parseText(t, fmt.Sprintf(`gpu_last_read_timestamp_seconds{uuid="GPU-1",poll="fast"} %g
+gpu_device_up{uuid="GPU-1"} 1
+gpu_busy_seconds_total{uuid="GPU-1"} %g
+gpu_container_busy_seconds_total{uuid="GPU-1",pod="a"} %g
+gpu_unattributed_busy_seconds_total{uuid="GPU-1",reason="mps"} %g
+`, at, busy, inside, outside))
+		s.calls["nvmlDeviceGetSamples"] = &histogram.FloatHistogram{Count: reads}
 		return s
 	}
-	watch := func(p *period) *period {
-		p.uuid, p.before = "GPU-1", counters(0, 0, 0, 0, 0)
-		for i := range 5 {
-			p.smi = append(
-				p.smi,
-				observation{
-					float64(2 * i),
-					map[string]float64{"power.draw": 100, "utilization.gpu": 30, "utilization.encoder": 50},
-				},
-			)
-		}
-		return p
-	}
-	known := &load{program: program{known: true, full: true}, duty: 0.3}
-	planted := map[string]bool{}
 	for _, row := range []struct {
-		name  string
-		load  *load
+		stage string
 		after *scrape
-		want  string // names of the claims that fail
+		want  string
 	}{
-		{"all hold", known, counters(10, 3, 10, 1000, 3), ""},
-		{"less observed", known, counters(10, 2.4, 8, 1000, 3), "time observed"},
-		{"more busy than the load", known, counters(10, 3.4, 10, 1000, 3.4), "busy seconds against a known load"},
-		{"idle and busier than nvidia-smi", nil, counters(10, 4.1, 10, 1000, 3), "utilization against nvidia-smi"},
-		{"more energy", nil, counters(10, 3, 10, 1051, 3), "energy against integrated power"},
-		{"SM activity too low under a full load", known, counters(10, 3, 10, 1000, 2.4), "SM activity (GPM) against utilization"},
-		{"SM activity low at idle", nil, counters(10, 3, 10, 1000, 2.4), ""},
-		{"SM activity above busy", nil, counters(10, 3, 10, 1000, 3.6), "SM activity (GPM) against utilization"},
-		{"more reads than rings", nil, func() *scrape {
-			reads = 6
-			defer func() { reads = 3 }()
-			return counters(10, 3, 10, 1000, 3)
-		}(), "reads of the sample rings"},
-		{"encoder", &load{}, counters(10, 3, 10, 1000, 3), ""},
-		{"encoder less used", &load{}, func() *scrape { encoder = 0.2; return counters(10, 3, 10, 1000, 3) }(), "encoder utilization"},
+		{stageMPS, page(10, 8, 7, 1, 0), ""},
+		{stageMPS, page(10, 8, 7, 0.5, 0), "MPS clients"},
+		{stageIdle, page(10, 0, 0, 0, 60), ""},
+		{stageIdle, page(10, 0, 0, 0, 80), "reads of the sample rings"},
 	} {
-		p := watch(&period{load: row.load, after: row.after})
+		p := &period{stage: row.stage, uuid: "GPU-1", before: page(0, 0, 0, 0, 0), after: row.after}
 		var failed []string
 		for _, c := range claims() {
-			if (c.applies == nil || c.applies(p)) && c.check(p).Outcome != passed {
+			if slices.Contains(plantedByHand, c.name) && (c.stage == row.stage || c.stage == "" && c.applies(p)) && c.check(p).Outcome == finding {
 				failed = append(failed, c.name)
 			}
 		}
 		if got := strings.Join(failed, ", "); got != row.want {
-			t.Errorf("%s: fails %q, want %q", row.name, got, row.want)
+			t.Errorf("%s: fails %q, want %q", row.stage, got, row.want)
 		}
-		planted[row.want] = true
 	}
-	for _, c := range claims() {
-		if !planted[c.name] {
-			t.Errorf("nothing was planted against the claim %q", c.name)
+}
+
+// TestListings reads the captures, and what is not in them.
+func TestListings(t *testing.T) {
+	if got := parseNVLink(readFile(t, "testdata", "nvlink.txt")); got["GPU-5a0e1100-8c1d-4e6b-9d10-000000000000"] != [2]int{18, 0} {
+		t.Errorf("%v", got)
+	}
+	if got := parseInstances(readFile(t, "testdata", "instances.txt")); !slices.Equal(got["0"], []string{"1 3g.20gb 4:4", "2 3g.20gb 0:4"}) {
+		t.Errorf("%q", got)
+	}
+	pmon := readFile(t, "testdata", "pmon.txt")
+	if got := parsePmon(pmon)["0"]; got["compute"] != 3 || got["graphics"] != 0 {
+		t.Errorf("%v", got)
+	}
+	if got := parsePmon(strings.Replace(pmon, "    C ", "  C+G ", 1))["0"]; got["compute"] != 3 || got["graphics"] != 1 {
+		t.Errorf("%v", got)
+	}
+	if got := parsePmon(strings.Replace(pmon, "    C ", "  M+C ", 1)); len(got) != 0 {
+		t.Errorf("%v", got)
+	}
+	if devices, err := parseXML(readFile(t, "testdata", "h100.xml")); err != nil || len(devices) != 1 || len(devices[0]) != len(xmlFields) {
+		t.Errorf("%v, %v", devices, err)
+	}
+	if _, err := parseXML("No devices were found\n"); err == nil {
+		t.Error("no error without a GPU")
+	}
+	names := map[string]bool{}
+	for _, f := range allFields(t) {
+		names[f.Field] = true
+	}
+	for path, name := range xmlFields {
+		if !names[name] {
+			t.Errorf("%s: there is no field %s", path, name)
 		}
+	}
+	if got := parseStrace("100.00    1.000000           1      4711           ioctl\n"); got != 4711 {
+		t.Error(got)
 	}
 }

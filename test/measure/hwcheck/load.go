@@ -2,7 +2,6 @@ package hwcheck
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	_ "embed"
 	"errors"
@@ -17,173 +16,137 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/test/process"
 )
 
-//go:embed load.cu
-var cudaSource []byte
+//go:embed kernels/load.c
+var loadSource []byte
 
-//go:embed load.py
-var torchSource string
+//go:embed kernels/load.ptx
+var kernels string
 
-// loadPeriod is the time from one burst of the load to the next.
-const loadPeriod = time.Second
-
-// The values of --load: the best that this machine can run, one of the programs, a load that runs already, or none.
+// The values of --load beside the path of a program that takes the arguments of load.c.
 const (
-	loadAuto   = "auto"
-	loadNvcc   = "nvcc"
-	loadTorch  = "torch"
-	loadFfmpeg = "ffmpeg"
-	loadManual = "manual"
+	loadAuto   = "auto"   // load.c, built with cc
+	loadManual = "manual" // a load that runs already
 	loadNone   = "none"
 )
-
-func loadKinds() []string {
-	return []string{loadAuto, loadNvcc, loadTorch, loadFfmpeg, loadManual, loadNone}
-}
 
 // manualHint is what to do where no load can be started.
 const manualHint = "start a load that keeps the GPU busy for a known share of each second, then run with " +
 	"--load=manual --duty=SHARE"
 
-// program is what keeps a GPU busy.
-type program struct {
+// load is a program that uses a GPU in a known way, or a load that runs already.
+type load struct {
 	name string
-	// known: the share of time for which the GPU is busy is known.
-	known bool
+	duty float64
 	// full: during a burst every multiprocessor is busy.
 	full bool
-}
-
-// load keeps one GPU busy.
-type load struct {
-	program
-	duty float64
 	// disturbed: another process kept the GPU busy before, so that its own share is unknown.
 	disturbed bool
 
 	child   *process.Child // nil: --load=manual
 	working chan struct{}  // closed at the first burst
 
-	mu     sync.Mutex
-	bursts []burst // guarded by mu
+	mu       sync.Mutex // guards what follows
+	pid      int
+	bursts   []burst
+	launches []float64 // p50, p99 and p99.9 of empty kernels, in microseconds
 }
 
-// burst is a continuous period of work as the load logs it, in Unix time and seconds.
-type burst struct{ at, length float64 }
+// burst is a continuous period of work as the load logs it, in Unix time and seconds, and the bytes that it copied.
+type burst struct{ at, length, bytes float64 }
 
-// startLoad starts the first load of the kind that runs on the GPU; the error names what each lacks.
-func startLoad(ctx context.Context, kind string, d device, duty float64, length time.Duration,
-	dir string) (*load, error) {
-	if kind == loadManual {
-		return &load{
-			program: program{fmt.Sprintf("a manual load with a duty of %g", duty), true, false},
-			duty:    duty,
-		}, nil
+// loadProgram returns the program of --load; auto builds it into dir.
+func loadProgram(ctx context.Context, kind, dir string) (string, error) {
+	if kind != loadAuto {
+		return kind, nil
 	}
-	arguments := []string{format(duty), format(loadPeriod.Seconds()), format(length.Seconds())}
-	var errs []error
-	for _, try := range []struct {
-		kind    string
-		program program
-		prepare func() (args []string, err error)
-	}{
-		{loadNvcc, program{"a CUDA kernel built with nvcc", true, true}, func() ([]string, error) {
-			program, err := buildCUDA(ctx, d, dir)
-			return append([]string{program}, arguments...), err
-		}},
-		{loadTorch, program{"matrix products of PyTorch", true, false}, func() ([]string, error) {
-			const probe = "import torch, sys; sys.exit(0 if torch.cuda.is_available() else 'PyTorch finds no GPU')"
-			ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
-			defer cancel()
-			if out, err := exec.CommandContext(ctx, "python3", "-c", probe).CombinedOutput(); err != nil {
-				return nil, fmt.Errorf("%w: %s", err, firstLine(string(out)))
-			}
-			return append([]string{"python3", "-c", torchSource}, arguments...), nil
-		}},
-		{loadFfmpeg, program{"ffmpeg encoding with NVENC", false, false}, func() ([]string, error) {
-			_, err := exec.LookPath("ffmpeg")
-			return append(strings.Fields("ffmpeg -hide_banner -nostdin -loglevel error -f lavfi -i "+
-				"testsrc2=size=1920x1080:rate=60 -t"),
-				format(length.Seconds()), "-c:v", "h264_nvenc", "-f", "null", "-"), err
-		}},
-	} {
-		if kind != loadAuto && kind != try.kind {
-			continue
-		}
-		args, err := try.prepare()
-		if err == nil {
-			l := &load{program: try.program, duty: duty}
-			if err = l.start(exec.Command(args[0], args[1:]...), d["uuid"]); err == nil {
-				return l, nil
-			}
-		}
-		errs = append(errs, fmt.Errorf("%s: %w", try.kind, err))
+	cc, err := exec.LookPath("cc")
+	if err != nil {
+		return "", fmt.Errorf("no C compiler: %w", err)
 	}
-	return nil, errors.Join(errs...)
+	// Go's quoting of ASCII is C's.
+	ptx := fmt.Sprintf("const char ptx[] = %q;\n", kernels)
+	program, source := filepath.Join(dir, "load"), filepath.Join(dir, "load.c")
+	data := filepath.Join(dir, "ptx.c")
+	if err := errors.Join(os.WriteFile(source, loadSource, 0o644), os.WriteFile(data, []byte(ptx), 0o644)); err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, cc, "-std=gnu17", "-O2", "-o", program, source, data, "-ldl").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w: %s", cc, err, firstLine(string(out)))
+	}
+	return program, nil
 }
 
-// start starts the program on the GPU and waits for its first burst.
-func (l *load) start(cmd *exec.Cmd, uuid string) error {
-	cmd.Env = append(os.Environ(), "CUDA_VISIBLE_DEVICES="+uuid)
-	l.working = make(chan struct{})
+// startTimeout is how long a load may take to its first burst: a first context takes seconds, longer on a GPU without
+// persistence mode.
+const startTimeout = time.Minute
+
+// startLoad starts a load and waits for its first burst. cgroup is the directory of a cgroup to start it in, if any.
+func startLoad(program string, uuids []string, env []string, cgroup string, args ...string) (*load, error) {
+	l := &load{name: strings.Join(args, " "), full: true, working: make(chan struct{})}
+	cmd := exec.Command(program, args...)
+	if cgroup != "" {
+		cmd = exec.Command("/bin/sh", append([]string{"-c", `echo $$ > "$0/cgroup.procs" && exec "$@"`, cgroup, program}, args...)...)
+	}
+	cmd.Env = append(append(os.Environ(), "CUDA_VISIBLE_DEVICES="+strings.Join(uuids, ",")), env...)
 	r, w, err := os.Pipe()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	cmd.Stdout = w
 	l.child, err = process.Start(cmd)
 	if err = errors.Join(err, w.Close()); err != nil {
-		return errors.Join(err, r.Close())
+		return nil, errors.Join(err, r.Close())
 	}
 	go func() {
 		defer r.Close()
 		l.log(bufio.NewScanner(r))
 	}()
-	timeout := time.Minute // a first context takes seconds, longer on a GPU without persistence mode
-	if !l.known {
-		timeout = 3 * time.Second // it logs nothing: what runs for this long works
-	}
 	select {
 	case <-l.working:
-		return nil
+		return l, nil
 	case <-l.child.Done():
-		return l.child.Exited()
-	case <-time.After(timeout):
-		if !l.known {
-			return nil
-		}
-		return errors.Join(fmt.Errorf("no work within %v", timeout), l.child.Stop())
+		return nil, l.child.Exited()
+	case <-time.After(startTimeout):
+		return nil, errors.Join(fmt.Errorf("load %s: no work within %v", l.name, startTimeout), l.child.Stop())
 	}
 }
 
-// log collects the bursts that the load prints.
+// log collects what the load prints.
 func (l *load) log(lines *bufio.Scanner) {
 	for lines.Scan() {
 		var b burst
-		if _, err := fmt.Sscan(lines.Text(), &b.at, &b.length); err != nil {
-			continue
-		}
+		p := make([]float64, 3)
 		l.mu.Lock()
-		l.bursts = append(l.bursts, b)
-		first := len(l.bursts) == 1
-		l.mu.Unlock()
-		if first {
-			close(l.working)
+		if _, err := fmt.Sscanf(lines.Text(), "burst %g %g %g", &b.at, &b.length, &b.bytes); err == nil {
+			l.bursts = append(l.bursts, b)
+			if len(l.bursts) == 1 {
+				close(l.working)
+			}
+		} else if _, err := fmt.Sscanf(lines.Text(), "launch %g %g %g", &p[0], &p[1], &p[2]); err == nil {
+			l.launches = p
+		} else {
+			_, _ = fmt.Sscanf(lines.Text(), "pid %d", &l.pid)
 		}
+		l.mu.Unlock()
 	}
 }
 
-// busy is the share of the time between two Unix times for which the load worked, by its log.
-func (l *load) busy(from, to float64) float64 {
+// did is for how long the load was busy between two Unix times, by its log, and how many bytes it copied.
+func (l *load) did(from, to float64) (busy, bytes float64) {
 	if l.child == nil {
-		return l.duty
+		return l.duty * (to - from), 0
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	total := 0.0
 	for _, b := range l.bursts {
-		total += max(0, min(to, b.at+b.length)-max(from, b.at))
+		if part := max(0, min(to, b.at+b.length)-max(from, b.at)); part > 0 {
+			busy, bytes = busy+part, bytes+b.bytes*part/b.length
+		}
 	}
-	return total / (to - from)
+	return busy, bytes
 }
 
 // exited is an error if the load ended by itself.
@@ -196,33 +159,7 @@ func (l *load) exited() error {
 
 // stop ends the load. One that exited before, or by the signal, is fine.
 func (l *load) stop() {
-	if l.child != nil {
+	if l != nil && l.child != nil {
 		_ = l.child.Stop()
 	}
-}
-
-// buildCUDA compiles the load: for the GPU's own architecture, else for nvcc's default.
-func buildCUDA(ctx context.Context, d device, dir string) (string, error) {
-	nvcc, err := exec.LookPath("nvcc")
-	if err != nil {
-		nvcc = "/usr/local/cuda/bin/nvcc"
-		if _, err := os.Stat(nvcc); err != nil {
-			return "", errors.New("nvcc is not installed")
-		}
-	}
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
-	defer cancel()
-	source, program := filepath.Join(dir, "load.cu"), filepath.Join(dir, "load")
-	if err := os.WriteFile(source, cudaSource, 0o644); err != nil {
-		return "", err
-	}
-	arch := "-arch=sm_" + strings.ReplaceAll(d["compute_cap"], ".", "")
-	var out []byte
-	for _, flags := range [][]string{{arch}, nil} {
-		if out, err = exec.CommandContext(ctx, nvcc,
-			append(flags, "-O2", "-o", program, source)...).CombinedOutput(); err == nil {
-			return program, nil
-		}
-	}
-	return "", fmt.Errorf("%w: %s", err, firstLine(string(bytes.TrimSpace(out))))
 }

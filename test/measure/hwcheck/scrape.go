@@ -107,18 +107,23 @@ type exporter struct {
 }
 
 // startExporter runs the program on a free port of the loopback interface.
-func startExporter(path string) (*exporter, error) {
+func (c config) startExporter(flags ...string) (*exporter, error) {
 	address, err := standin.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(path, "--web.listen-address="+address, "--no-kubelet", "--poll.fast="+fastPoll.String(),
-		"--poll.medium="+mediumPoll.String(), "--poll.slow="+slowPoll.String())
+	args := c.prefix(c.exporter, append([]string{"--web.listen-address=" + address, "--poll.fast=" + fastPoll.String(),
+		"--poll.medium=" + mediumPoll.String(), "--poll.slow=" + slowPoll.String()}, flags...)...)
+	if c.library != "" {
+		args = append(args, "--nvml.library="+c.library)
+	}
+	args = append(args, c.flags...)
+	cmd := exec.Command(args[0], args[1:]...)
 	// GPU_EXPORTER_* would be flags of the exporter.
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "GPU_EXPORTER_") })
 	child, err := process.Start(cmd)
 	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", path, err)
+		return nil, fmt.Errorf("start %s: %w", c.exporter, err)
 	}
 	return &exporter{child, "http://" + address + "/metrics"}, nil
 }

@@ -1,0 +1,265 @@
+package hwcheck
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"slices"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+)
+
+// probed is what one GPU's driver returns to direct calls, by a process of its own (RunProbe): a call that hangs or
+// crashes is an error of that process. It is saved beside the report.
+type probed struct {
+	// Fields are all field values with each scope, read twice.
+	Fields []fieldAnswer
+	// Ring is the ring of GPU utilization at the end, and Reads the process samples that were read again and again.
+	Ring  []ringSample
+	Reads []processRead
+	// BAR1 and Memory are totals in bytes, 0 where not offered.
+	BAR1, Memory uint64
+}
+
+// fieldAnswer is one entry of nvmlDeviceGetFieldValues.
+type fieldAnswer struct {
+	ID, Scope uint32
+	Round     int
+	Code      nvml.Return
+	Type      nvml.ValueType
+	Raw       uint64 // the 8 bytes of the union, little-endian
+	Time      int64  // microseconds
+	Wall      int64  // when the call returned, Unix microseconds
+	Latency   int64  // of the call, microseconds
+}
+
+type ringSample struct {
+	Time  uint64 // microseconds
+	Value uint64
+}
+
+// processRead is a call of nvmlDeviceGetProcessUtilization for what is newer than the call before.
+type processRead struct {
+	Window  float64 // seconds since the call before, as intended
+	From    uint64  // time of the ring's newest sample at the call before, microseconds
+	Ring    float64 // busy seconds of the ring's samples within
+	Samples []processSample
+}
+
+type processSample struct {
+	PID  uint32
+	Time uint64
+	SM   uint32
+}
+
+// windows are the intervals, in seconds, at which process samples are read.
+var windows = []float64{0.2, 0.5, 1, 2, 5}
+
+// probeOptions are what RunProbe gets as arguments.
+type probeOptions struct {
+	library, uuid string
+	longest       float64 // windows beyond are left out
+	sweep         bool
+}
+
+// probe runs RunProbe in a process of its own.
+func (c config) probe(ctx context.Context, uuid string, sweep bool) (*probed, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	defer cancel()
+	args := c.prefix(self, "probe", "--library="+c.library, "--uuid="+uuid, fmt.Sprintf("--sweep=%t", sweep),
+		"--longest="+format(c.period.Seconds()))
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.WaitDelay = time.Second
+	out, err := cmd.Output()
+	if exit, ok := err.(*exec.ExitError); ok {
+		err = fmt.Errorf("%w: %s", err, firstLine(string(exit.Stderr)))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("probe the driver: %w", err)
+	}
+	p := &probed{}
+	return p, json.Unmarshal(out, p)
+}
+
+// RunProbe makes direct calls of NVML on one GPU and writes what they return as JSON.
+func RunProbe(args []string, stdout io.Writer) error {
+	var o probeOptions
+	f := flag.NewFlagSet("probe", flag.ContinueOnError)
+	f.StringVar(&o.library, "library", "", "")
+	f.StringVar(&o.uuid, "uuid", "", "")
+	f.Float64Var(&o.longest, "longest", 5, "")
+	f.BoolVar(&o.sweep, "sweep", false, "")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	var options []nvml.LibraryOption
+	if o.library != "" {
+		options = append(options, nvml.WithLibraryPath(o.library))
+	}
+	lib := nvml.New(options...)
+	if ret := lib.Init(); ret != nvml.SUCCESS {
+		return fmt.Errorf("nvmlInit: %v", ret)
+	}
+	defer lib.Shutdown()
+	dev, ret := lib.DeviceGetHandleByUUID(o.uuid)
+	if ret != nvml.SUCCESS {
+		return fmt.Errorf("nvmlDeviceGetHandleByUUID: %v", ret)
+	}
+	p := probed{}
+	if bar1, ret := dev.GetBAR1MemoryInfo(); ret == nvml.SUCCESS {
+		p.BAR1 = bar1.Bar1Total
+	}
+	if memory, ret := dev.GetMemoryInfo(); ret == nvml.SUCCESS {
+		p.Memory = memory.Total
+	}
+	if o.sweep {
+		p.sweep(dev, 0)
+	}
+	p.readProcesses(dev, o.longest)
+	p.Ring = readRing(dev)
+	if o.sweep {
+		p.sweep(dev, 1)
+	}
+	return json.NewEncoder(stdout).Encode(p)
+}
+
+// save writes what was probed, the fields with a value alone.
+func (p *probed) save(path string) error {
+	q := *p
+	q.Fields = slices.DeleteFunc(slices.Clone(p.Fields), func(a fieldAnswer) bool { return a.Code != nvml.SUCCESS })
+	text, err := json.Marshal(q)
+	return errors.Join(err, os.WriteFile(path, append(text, '\n'), 0o644))
+}
+
+// scopes are those of any field: none or link 0 or the GPU's power, further links and power scopes, and all links.
+func scopes() []uint32 {
+	var out []uint32
+	for s := range uint32(18) {
+		out = append(out, s)
+	}
+	return append(out, math.MaxUint32)
+}
+
+// sweepBatch is how many fields are read at once.
+const sweepBatch = 8
+
+// sweep reads every field that go-nvml knows with every scope. Some drivers refuse a batch for one of its entries: such
+// a batch is read field by field.
+func (p *probed) sweep(dev nvml.Device, round int) {
+	read := func(first, last uint32, whole bool) bool {
+		var batch []nvml.FieldValue
+		for id := first; id <= last; id++ {
+			for _, scope := range scopes() {
+				batch = append(batch, nvml.FieldValue{FieldId: id, ScopeId: scope})
+			}
+		}
+		start := time.Now()
+		ret := dev.GetFieldValues(batch)
+		end := time.Now()
+		if whole && ret != nvml.SUCCESS {
+			return false
+		}
+		for _, v := range batch {
+			a := fieldAnswer{ID: v.FieldId, Scope: v.ScopeId, Round: round, Code: nvml.Return(v.NvmlReturn),
+				Type: nvml.ValueType(v.ValueType), Raw: binary.LittleEndian.Uint64(v.Value[:]), Time: v.Timestamp,
+				Wall: end.UnixMicro(), Latency: end.Sub(start).Microseconds()}
+			if ret != nvml.SUCCESS {
+				a.Code = ret
+			}
+			p.Fields = append(p.Fields, a)
+		}
+		return true
+	}
+	for first := uint32(1); first < nvml.FI_MAX; first += sweepBatch {
+		last := min(first+sweepBatch, nvml.FI_MAX) - 1
+		if read(first, last, true) {
+			continue
+		}
+		for id := first; id <= last; id++ {
+			read(id, id, false)
+		}
+	}
+}
+
+func readRing(dev nvml.Device) (out []ringSample) {
+	kind, samples, ret := dev.GetSamples(nvml.GPU_UTILIZATION_SAMPLES, 0)
+	if ret != nvml.SUCCESS {
+		return nil
+	}
+	for _, s := range samples {
+		if s.TimeStamp == 0 {
+			continue
+		}
+		v := binary.LittleEndian.Uint64(s.SampleValue[:])
+		if kind == nvml.VALUE_TYPE_UNSIGNED_INT {
+			v &= math.MaxUint32
+		}
+		out = append(out, ringSample{s.TimeStamp, v})
+	}
+	return out
+}
+
+// readProcesses reads process samples in each of the windows, for at least a second each, and what the ring has of the same time.
+func (p *probed) readProcesses(dev nvml.Device, longest float64) {
+	newest := func() (at uint64) {
+		if ring := readRing(dev); len(ring) > 0 {
+			at = ring[len(ring)-1].Time
+		}
+		return at
+	}
+	for _, window := range windows {
+		if window > longest {
+			continue
+		}
+		last := newest()
+		for range max(1, int(math.Round(1/window))) {
+			time.Sleep(time.Duration(window * float64(time.Second)))
+			read := processRead{Window: window, From: last}
+			samples, ret := dev.GetProcessUtilization(last)
+			ring := readRing(dev)
+			if ret == nvml.SUCCESS {
+				for _, s := range samples {
+					read.Samples = append(read.Samples, processSample{s.Pid, s.TimeStamp, s.SmUtil})
+				}
+			}
+			period := ringPeriod(ring)
+			for _, s := range ring {
+				if s.Time > last {
+					read.Ring += float64(s.Value) / 100 * period
+					last = s.Time
+				}
+			}
+			p.Reads = append(p.Reads, read)
+		}
+	}
+}
+
+// ringPeriod is the median time between two samples, in seconds.
+func ringPeriod(ring []ringSample) float64 {
+	var gaps []uint64
+	for i := 1; i < len(ring); i++ {
+		gaps = append(gaps, ring[i].Time-ring[i-1].Time)
+	}
+	if len(gaps) == 0 {
+		return 0
+	}
+	slices.Sort(gaps)
+	return float64(gaps[len(gaps)/2]) / 1e6
+}
+
+// prefix is a command line behind that of --under.
+func (c config) prefix(program string, args ...string) []string {
+	return append(append(slices.Clone(c.under), program), args...)
+}

@@ -1,0 +1,663 @@
+package hwcheck
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/standin"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
+)
+
+// The stages, in their order.
+const (
+	stageUsers    = "users"
+	stageCost     = "cost"
+	stageIdle     = "idle"
+	stageLoad     = "loaded"
+	stageLittle   = "little load"
+	stageShared   = "shared"
+	stageMPS      = "mps"
+	stageCopyIn   = "copies to the GPU"
+	stageCopyOut  = "copies from the GPU"
+	stageCopyPeer = "copies to a GPU"
+	stageMIG      = "mig"
+	stageXID      = "xid"
+)
+
+// The roles of loads.
+const (
+	roleBusy = "busy"
+	roleCopy = "copy"
+)
+
+// stage is a situation in which claims are checked. Its function fills the period, and returns untestable where the
+// machine does not offer what it needs.
+type stage struct {
+	name string
+	// before: no exporter runs yet.
+	before bool
+	run    func(r *run, ctx context.Context, e *exporter, p *period) error
+}
+
+func stages() []stage {
+	return []stage{
+		{stageUsers, true, (*run).asUsers},
+		{stageCost, true, (*run).cost},
+		{stageIdle, false, (*run).idle},
+		{stageLoad, false, (*run).loaded},
+		{stageLittle, false, (*run).little},
+		{stageShared, false, (*run).shared},
+		{stageMPS, false, (*run).mps},
+		{stageCopyIn, false, copies("h2d")},
+		{stageCopyOut, false, copies("d2h")},
+		{stageCopyPeer, false, copies("p2p")},
+		{stageMIG, false, (*run).mig},
+		{stageXID, false, (*run).xid},
+	}
+}
+
+// untestable is why a stage cannot be tested on this machine.
+type untestable struct{ error }
+
+func cannot(format string, args ...any) error { return untestable{fmt.Errorf(format, args...)} }
+
+// examineStage runs a stage and checks its claims. What is not checked has a line with the reason.
+func (r *run) examineStage(ctx context.Context, s stage, e *exporter) {
+	p := &period{stage: s.name, uuid: r.checked["uuid"], loads: map[string]*load{}, noted: map[string]float64{},
+		absent: map[string]string{}}
+	var err error
+	if len(r.only) > 0 && !slices.Contains(r.only, s.name) {
+		err = cannot("--only leaves the stage %s out", s.name)
+	} else {
+		r.progress("%s", s.name)
+		err = s.run(r, ctx, e, p)
+	}
+	for _, l := range p.loads {
+		l.stop()
+	}
+	for _, c := range claims() {
+		if c.stage != s.name && (c.stage != "" || p.after == nil) {
+			continue
+		}
+		switch out := (Check{Name: c.name}); {
+		case errors.As(err, new(untestable)):
+			r.add(out.skipped("%v", err))
+		case err != nil:
+			r.add(out.incomplete("%v", err))
+		case c.applies == nil || c.applies(p):
+			r.add(c.check(p))
+		}
+	}
+	if p.after != nil && (s.name == stageIdle || s.name == stageLoad) {
+		for call, h := range p.calls() {
+			r.latency(call, s.name == stageIdle, h)
+		}
+	}
+	if p.probe != nil && s.name == stageLoad {
+		r.probed = p.probe
+	}
+}
+
+// start starts a load of the stage on the checked GPU.
+func (r *run) start(p *period, role, cgroup string, env []string, args ...string) error {
+	if r.load == loadNone || r.load == loadManual {
+		return cannot("--load=%s: %s", r.load, manualHint)
+	}
+	if r.loadErr != nil {
+		return fmt.Errorf("no load could be built (%w): %s", r.loadErr, manualHint)
+	}
+	uuids := []string{p.uuid}
+	if args[0] == "p2p" {
+		for _, d := range r.devices {
+			if d["uuid"] != p.uuid && len(uuids) == 1 {
+				uuids = append(uuids, d["uuid"])
+			}
+		}
+		if len(uuids) == 1 {
+			return cannot("one GPU alone")
+		}
+	}
+	// The load lasts longer than its stage, which stops it.
+	args = slices.Insert(slices.Clone(args), 1, format((r.period + 10*time.Minute).Seconds()))
+	l, err := startLoad(r.loadPath, uuids, env, cgroup, args...)
+	if err != nil {
+		return fmt.Errorf("start a load: %w; %s", err, manualHint)
+	}
+	p.loads[role] = l
+	return nil
+}
+
+// observe watches the GPU for the period; a load that exits meanwhile is an error.
+func (r *run) observe(ctx context.Context, e *exporter, p *period) error {
+	err := observe(ctx, e, r.smi, r.period, p)
+	for _, l := range p.loads {
+		err = errors.Join(err, l.exited())
+	}
+	return err
+}
+
+// settle waits until the readings are those of the loads.
+func (r *run) settle(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(min(3*time.Second, r.period/2)):
+	}
+}
+
+func (r *run) idle(ctx context.Context, e *exporter, p *period) error {
+	if r.load == loadManual {
+		return cannot("a load runs already (--load=manual)")
+	}
+	err := r.observe(ctx, e, p)
+	if err == nil {
+		r.idleBusy, _ = p.busy()
+	}
+	return err
+}
+
+func (r *run) loaded(ctx context.Context, e *exporter, p *period) error {
+	if r.load == loadManual {
+		p.loads[roleBusy] = &load{name: fmt.Sprintf("a manual load with a duty of %g", r.duty), duty: r.duty}
+	} else if err := r.start(p, roleBusy, "", nil, "spin", format(r.duty), "1", "0"); err != nil {
+		return err
+	} else if r.idleBusy > busyTolerance {
+		p.loads[roleBusy].disturbed = true
+		r.add(Check{Name: "load"}.incomplete("another process kept the GPU busy %.4f of the time before the load; choose "+
+			"another GPU with --gpu", r.idleBusy))
+	}
+	r.fact("load", "%s", p.loads[roleBusy].name)
+	r.settle(ctx)
+	// The sweep of all fields takes locks of the driver: it must not disturb what is compared.
+	err := r.observe(ctx, e, p)
+	if err == nil {
+		p.probe, err = r.probe(ctx, p.uuid, true)
+	}
+	if err == nil {
+		// What moves was compared at idle; under load memory and processes matter.
+		r.compareFields(ctx, e, "fields under load",
+			slices.DeleteFunc(slices.Clone(r.fields), func(f field) bool { return ruleOf(f).moving }))
+	}
+	return err
+}
+
+// littleDuty leaves most samples of a ring below the driver's resolution of a percent.
+const littleDuty = 0.02
+
+func (r *run) little(ctx context.Context, e *exporter, p *period) error {
+	if err := r.start(p, roleBusy, "", nil, "spin", format(littleDuty), "1", "0"); err != nil {
+		return err
+	}
+	r.settle(ctx)
+	err := r.observe(ctx, e, p)
+	if err == nil {
+		p.probe, err = r.probe(ctx, p.uuid, false)
+	}
+	return err
+}
+
+func copies(mode string) func(r *run, ctx context.Context, e *exporter, p *period) error {
+	return func(r *run, ctx context.Context, e *exporter, p *period) error {
+		// 2 GB/s overflow the 32-bit counters each 2 s.
+		if err := r.start(p, roleCopy, "", nil, mode, "2e9"); err != nil {
+			return err
+		}
+		r.settle(ctx)
+		return r.observe(ctx, e, p)
+	}
+}
+
+// sharedPods are the pods of the stages shared and mps, and the arguments of their loads. They are busy one after the other.
+var sharedPods = []struct {
+	pod  string
+	args []string
+}{
+	{"hwcheck-60", []string{"spin", "0.6", "1", "0"}},
+	{"hwcheck-20", []string{"spin", "0.2", "1", "0.7"}},
+	{"hwcheck-memory", []string{"memory", format(memoryLoad)}},
+}
+
+// memoryLoad is what the load of memory allocates.
+const memoryLoad = 2 << 30
+
+const podNamespace, podContainer = "hwcheck", "load"
+
+// podNode is the node that the stand-in kubelet reports: the GPU in three replicas, each in a pod.
+func podNode(uuid string) standin.KubeletNode {
+	n := standin.KubeletNode{Allocatable: map[string][]string{}}
+	for i, s := range sharedPods {
+		id := fmt.Sprintf("%s::%d", uuid, i)
+		n.Allocatable["nvidia.com/gpu"] = append(n.Allocatable["nvidia.com/gpu"], id)
+		n.Pods = append(n.Pods, standin.KubeletPod{Namespace: podNamespace, Name: s.pod, Containers: []standin.KubeletContainer{
+			{Name: podContainer, Devices: []standin.KubeletDevices{{Resource: "nvidia.com/gpu", IDs: []string{id}}}}}})
+	}
+	return n
+}
+
+func (r *run) shared(ctx context.Context, e *exporter, p *period) error {
+	return r.share(ctx, e, p, nil)
+}
+
+// share runs the three loads, each in the cgroup of its pod.
+func (r *run) share(ctx context.Context, e *exporter, p *period, env []string) error {
+	if os.Geteuid() != 0 {
+		return cannot("needs root, to make cgroups")
+	}
+	r.kubelet.SetNode(podNode(p.uuid))
+	defer r.kubelet.SetNode(standin.KubeletNode{})
+	root := filepath.Join(r.cgroups, fmt.Sprintf("hwcheck-%d", os.Getpid()))
+	var made []string
+	defer func() {
+		for _, l := range p.loads {
+			l.stop()
+		}
+		for _, dir := range slices.Backward(made) {
+			_ = os.Remove(dir) // a cgroup is removed as a directory, without its files
+		}
+	}()
+	for _, s := range sharedPods {
+		pod := filepath.Join(root, "kubepods", "pod"+standin.PodUID(podNamespace, s.pod))
+		cgroup := filepath.Join(pod, standin.ContainerID(podNamespace, s.pod, podContainer))
+		if err := os.MkdirAll(cgroup, 0o755); err != nil {
+			return cannot("no cgroup can be made: %v", err)
+		}
+		for _, dir := range []string{root, filepath.Join(root, "kubepods"), pod, cgroup} {
+			if !slices.Contains(made, dir) {
+				made = append(made, dir)
+			}
+		}
+		if err := r.start(p, s.pod, cgroup, env, s.args...); err != nil {
+			return err
+		}
+	}
+	if _, err := e.until(ctx, 30*time.Second, func(s *scrape) error {
+		for _, x := range sharedPods {
+			if _, ok := s.sum("gpu_container_memory_used_bytes", equal("pod", x.pod)); !ok {
+				return fmt.Errorf("pod %s has no memory yet", x.pod)
+			}
+		}
+		return nil
+	}); err != nil && e.Exited() != nil {
+		return err
+	}
+	r.settle(ctx)
+	return r.observe(ctx, e, p)
+}
+
+// mps runs the three loads as clients of an MPS server of its own.
+func (r *run) mps(ctx context.Context, e *exporter, p *period) error {
+	if _, err := exec.LookPath(r.mpsControl); err != nil {
+		return cannot("%s is not installed", r.mpsControl)
+	}
+	dir := filepath.Join(r.dir, "mps")
+	env := []string{"CUDA_MPS_PIPE_DIRECTORY=" + dir, "CUDA_MPS_LOG_DIRECTORY=" + dir}
+	command := func(input string, args ...string) error {
+		cmd := exec.CommandContext(ctx, r.mpsControl, args...)
+		cmd.Env, cmd.Stdin = append(os.Environ(), env...), strings.NewReader(input)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%s: %w: %s", r.mpsControl, err, firstLine(string(out)))
+		}
+		return nil
+	}
+	if err := errors.Join(os.MkdirAll(dir, 0o700), command("", "-d")); err != nil {
+		return cannot("%v", err)
+	}
+	defer func() { _ = command("quit\n") }()
+	return r.share(ctx, e, p, env)
+}
+
+// cost measures launches and power of the idle GPU without and with an exporter, and the exporter's ioctls.
+func (r *run) cost(ctx context.Context, _ *exporter, p *period) error {
+	measure := func(with string) error {
+		var values []float64
+		for end := time.Now().Add(r.period); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(smiInterval) {
+			devices, err := r.smi.query(ctx, []string{"power.draw"}, "--id="+p.uuid)
+			if err != nil {
+				return err
+			}
+			if v, err := parseNumber(devices[0]["power.draw"]); err == nil {
+				values = append(values, v)
+			}
+		}
+		if len(values) > 0 {
+			slices.Sort(values)
+			p.noted["watts "+with] = values[len(values)/2]
+		}
+		if r.load == loadNone || r.load == loadManual || r.loadErr != nil {
+			p.absent[""] = fmt.Sprintf("no load of empty kernels (--load=%s; %v)", r.load, r.loadErr)
+			return nil
+		}
+		l, err := startLoad(r.loadPath, []string{p.uuid}, nil, "", "launch", format(r.period.Seconds()))
+		if err != nil {
+			return err
+		}
+		select {
+		case <-l.child.Done():
+		case <-time.After(r.period + 30*time.Second):
+			l.stop()
+		}
+		for range 50 { // until the last line of its output was read
+			if l.mu.Lock(); l.launches != nil {
+				p.noted["p50 "+with], p.noted["p99 "+with], p.noted["p99.9 "+with] = l.launches[0], l.launches[1], l.launches[2]
+			}
+			l.mu.Unlock()
+			if _, ok := p.noted["p50 "+with]; ok {
+				break
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		return nil
+	}
+	if err := measure("off"); err != nil {
+		return err
+	}
+	e, err := r.startExporter("--no-kubelet")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = e.Stop() }()
+	before, err := e.until(ctx, r.startLimit(), polled(r.uuids, time.Time{}))
+	if err != nil {
+		return err
+	}
+	if err := measure("on"); err != nil {
+		return err
+	}
+	ioctls, from, to, err := r.ioctls(ctx, e, before)
+	if err != nil {
+		p.absent["ioctls"] = err.Error()
+		return nil
+	}
+	p.before, p.after = from, to
+	made := 0.0
+	for _, h := range p.calls() {
+		made += h.Count
+	}
+	p.after = nil // no claim of every period applies
+	if made > 0 {
+		p.noted["ioctls"] = ioctls / made
+	}
+	return nil
+}
+
+// ioctls counts the exporter's ioctls for the period with strace.
+func (r *run) ioctls(ctx context.Context, e *exporter, _ *scrape) (n float64, from, to *scrape, err error) {
+	if _, err := exec.LookPath(r.strace); err != nil {
+		return 0, nil, nil, errors.New("strace is not installed")
+	}
+	out := filepath.Join(r.dir, "strace")
+	cmd := exec.CommandContext(ctx, r.strace, "-f", "-c", "-e", "trace=ioctl", "-o", out, "-p", strconv.Itoa(e.PID()))
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	var said strings.Builder
+	cmd.Stderr, cmd.WaitDelay = &said, 5*time.Second
+	if err := cmd.Start(); err != nil {
+		return 0, nil, nil, err
+	}
+	time.Sleep(time.Second) // until it has attached to all threads
+	if from, err = e.scrape(ctx); err == nil {
+		time.Sleep(r.period)
+		to, err = e.scrape(ctx)
+	}
+	_ = cmd.Process.Signal(os.Interrupt)
+	_ = cmd.Wait()
+	text, readErr := os.ReadFile(out)
+	if err := errors.Join(err, readErr); err != nil {
+		return 0, nil, nil, fmt.Errorf("strace: %w: %s", err, firstLine(said.String()))
+	}
+	if strings.Contains(said.String(), "not permitted") {
+		return 0, nil, nil, fmt.Errorf("strace: %s", firstLine(said.String()))
+	}
+	return parseStrace(string(text)), from, to, nil
+}
+
+// parseStrace reads the number of ioctls from the table of strace -c: percent, seconds, microseconds per call, calls,
+// errors (may be empty) and the name of the system call.
+func parseStrace(text string) float64 {
+	for line := range strings.Lines(text) {
+		if f := strings.Fields(line); len(f) >= 5 && f[len(f)-1] == "ioctl" {
+			n, _ := strconv.ParseFloat(f[3], 64)
+			return n
+		}
+	}
+	return 0
+}
+
+// asUsers compares the families of root with those of less privileged users.
+func (r *run) asUsers(ctx context.Context, _ *exporter, p *period) error {
+	const setpriv = "setpriv"
+	if os.Geteuid() != 0 {
+		return cannot("needs root, to change the user")
+	}
+	if _, err := exec.LookPath(setpriv); err != nil {
+		return cannot("%s is not installed", setpriv)
+	}
+	families := func(prefix ...string) (map[string][]sample, error) {
+		c := r.config
+		c.under = append(slices.Clone(prefix), c.under...)
+		e, err := c.startExporter("--no-kubelet")
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = e.Stop() }()
+		s, err := e.until(ctx, max(r.startLimit()/6, 4*slowPoll), polled(r.uuids, time.Time{}))
+		if err != nil {
+			if s, err = e.scrape(ctx); err != nil {
+				return nil, err
+			}
+		}
+		return s.families, nil
+	}
+	all, err := families()
+	if err != nil {
+		return err
+	}
+	for _, u := range []struct {
+		name  string
+		flags []string
+	}{{"0", nil}, {"65534", []string{"--reuid=65534", "--regid=65534", "--clear-groups"}}} {
+		got, err := families(append([]string{setpriv, "--inh-caps=-all", "--bounding-set=-all"}, u.flags...)...)
+		if err != nil {
+			p.absent["missing as "+u.name] = err.Error()
+			continue
+		}
+		var missing []string
+		for name := range all {
+			if len(got[name]) == 0 {
+				missing = append(missing, name)
+			}
+		}
+		slices.Sort(missing)
+		p.noted["missing as "+u.name] = float64(len(missing))
+		r.fact("families that uid "+u.name+" without capabilities lacks", "%s", strings.Join(missing, ", "))
+	}
+	return nil
+}
+
+// mig enables MIG, loads an instance, removes another one, and disables MIG again.
+func (r *run) mig(ctx context.Context, e *exporter, p *period) error {
+	if !r.changeMIG {
+		return cannot("it changes the GPU: --change-mig allows it")
+	}
+	if mode := r.checked["mig.mode.current"]; classify(mode) != aValue {
+		return cannot("the GPU has no MIG")
+	} else if mode == "Enabled" && len(r.only) == 0 {
+		return cannot("the GPU is partitioned already")
+	}
+	smi := func(args ...string) error {
+		_, err := r.smi.run(ctx, append(slices.Clone(args), "-i", r.checked["index"])...)
+		return err
+	}
+	defer func() {
+		_, _, _ = smi("mig", "-dci"), smi("mig", "-dgi"), smi("-mig", "0")
+	}()
+	// Profile 19 is the smallest of all models with MIG: 1g.5gb, 1g.10gb.
+	if err := errors.Join(smi("-mig", "1"), smi("mig", "-cgi", "19,19", "-C")); err != nil {
+		return cannot("%v", err)
+	}
+	var of sample
+	if _, err := e.until(ctx, r.startLimit(), func(s *scrape) error {
+		found := s.find("gpu_mig_info", equal("uuid", p.uuid))
+		if len(found) == 0 {
+			return errors.New("no instance is exported")
+		}
+		of = found[0]
+		return nil
+	}); err != nil {
+		return err
+	}
+	uuid := p.uuid
+	p.uuid = of.Get("mig_uuid")
+	err := r.start(p, roleBusy, "", nil, "spin", format(r.duty), "1", "0")
+	p.uuid = uuid
+	if err != nil {
+		return err
+	}
+	r.settle(ctx)
+	before, err := e.scrape(ctx)
+	if err != nil {
+		return err
+	}
+	time.Sleep(r.period)
+	after, err := e.scrape(ctx)
+	if err != nil {
+		return err
+	}
+	p.before, p.after = before, after
+	from, to := p.bounds()
+	busy, hasBusy := after.sum("gpu_mig_busy_seconds_total", equal("mig_uuid", of.Get("mig_uuid")))
+	was, _ := before.sum("gpu_mig_busy_seconds_total", equal("mig_uuid", of.Get("mig_uuid")))
+	logged, _ := p.loads[roleBusy].did(from, to)
+	p.before, p.after = nil, nil
+	if hasBusy {
+		p.noted["busy of the instance"] = (busy - was) / (to - from)
+	} else {
+		p.absent["busy of the instance"] = "no activity of MIG instances on this GPU"
+	}
+	p.noted["log of the load"] = logged / (to - from)
+	p.loads[roleBusy].stop()
+	delete(p.loads, roleBusy)
+
+	gi := of.Get("gi")
+	if err := errors.Join(smi("mig", "-dci", "-gi", gi), smi("mig", "-dgi", "-gi", gi)); err != nil {
+		return err
+	}
+	text, err := r.smi.run(ctx, "mig", "-lgi", "-i", r.checked["index"])
+	if err != nil {
+		return err
+	}
+	listed := parseInstances(text)[r.checked["index"]]
+	var exported []string
+	_, err = e.until(ctx, min(r.startLimit(), 3*r.period), func(s *scrape) error {
+		if exported = instances(s, p.uuid); !slices.Equal(exported, listed) {
+			return fmt.Errorf("exported %q, listed %q", exported, listed)
+		}
+		return nil
+	})
+	p.noted["instances exported"], p.noted["instances listed"] = float64(len(exported)), float64(len(listed))
+	if err != nil && len(exported) == len(listed) {
+		p.noted["instances exported"] = -1 // as many, and others
+	}
+	return nil
+}
+
+// xidLine is an XID in the kernel log.
+var xidLine = regexp.MustCompile(`Xid \([^)]*\): (\d+)`)
+
+// xid causes two errors of an application. The exporter counts each once although two sources report it.
+func (r *run) xid(ctx context.Context, e *exporter, p *period) error {
+	if !r.causeXIDs {
+		return cannot("it causes errors of the GPU: --cause-xids allows it")
+	}
+	for _, x := range []struct{ mode, code string }{{"fault", "31"}, {"trap", "43"}} {
+		count := func(s *scrape) float64 {
+			n, _ := s.sum("gpu_xid_events_total", equal("uuid", p.uuid), equal("xid", x.code))
+			return n
+		}
+		before, err := e.scrape(ctx)
+		if err != nil {
+			return err
+		}
+		logBefore := r.kernelLog(x.code)
+		l, err := startLoad(r.loadPath, []string{p.uuid}, nil, "", x.mode, "60")
+		if err != nil {
+			return err
+		}
+		select {
+		case <-l.child.Done():
+		case <-time.After(time.Minute):
+			l.stop()
+		}
+		n := 0.0
+		_, _ = e.until(ctx, 10*time.Second, func(s *scrape) error {
+			if n = count(s) - count(before); n == 0 {
+				return errors.New("no event yet")
+			}
+			return nil
+		})
+		time.Sleep(2 * mediumPoll) // a second count would come now
+		if last, err := e.scrape(ctx); err == nil {
+			n = count(last) - count(before)
+		}
+		p.noted["xid "+x.code] = n
+		if logs := r.kernelLog(x.code); logs >= 0 {
+			p.noted["log "+x.code] = float64(logs - logBefore)
+		} else {
+			p.absent["log "+x.code] = "the kernel log cannot be read"
+		}
+	}
+	return nil
+}
+
+// kernelLog counts the XIDs of a code in the kernel log; -1 if it cannot be read.
+func (r *run) kernelLog(code string) (n int) {
+	fd, err := syscall.Open(r.kmsg, syscall.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return -1
+	}
+	defer syscall.Close(fd)
+	record := make([]byte, 8192)
+	for {
+		length, err := syscall.Read(fd, record)
+		if err == syscall.EPIPE { // records were overwritten meanwhile
+			continue
+		}
+		if err != nil || length <= 0 {
+			return n
+		}
+		for _, m := range xidLine.FindAllStringSubmatch(string(record[:length]), -1) {
+			if m[1] == code {
+				n++
+			}
+		}
+	}
+}
+
+// startKubelet starts the stand-in kubelet that reports the pods of this program, and returns the exporter's flags.
+func (r *run) startKubelet(ctx context.Context) ([]string, error) {
+	// Logs of the pods show their names; nothing else of the trees is used.
+	trees, err := standin.WriteTrees(filepath.Join(r.dir, "node"), &scenario.Scenario{}, podNode(""))
+	if err != nil {
+		return nil, err
+	}
+	r.kubelet = standin.NewKubelet(time.Now)
+	r.kubelet.SetNode(standin.KubeletNode{})
+	socket := filepath.Join(r.dir, "kubelet.sock")
+	go func() { _ = r.kubelet.Serve(ctx, socket) }()
+	return []string{"--kubelet.socket=" + socket, "--poll.kubelet=1s", "--path.pod-logs=" + trees.PodLogs,
+		"--path.container-logs=" + trees.ContainerLogs}, r.kubelet.Ready(ctx)
+}
+
+// startLimit is how long an exporter may take to read all GPUs.
+func (r *run) startLimit() time.Duration {
+	return time.Minute + time.Duration(len(r.uuids))*10*time.Second
+}
