@@ -81,6 +81,14 @@ func TestAnyPluginAndDriver(t *testing.T) {
 		}
 		return strings.Join(out, ",")
 	}
+	// What HAMi's driver writes of two claims that share a GPU of minor 3: see testdata/sharing/README.md.
+	fixture, err := os.ReadFile(filepath.Join("..", "..", "testdata", "sharing", "hami-dra.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, shared, _ := strings.Cut(string(fixture), "case shared\n")
+	_, written, _ := strings.Cut(shared, "\ndra ")
+	written, _, _ = strings.Cut(written, "\n")
 	none := strings.Repeat(",GPU-00000000-0000-0000-0000-000000000000", 14)
 	for _, c := range []struct {
 		name, pods, checkpoint, dra, gpu, share, memory, compute string
@@ -89,12 +97,8 @@ func TestAnyPluginAndDriver(t *testing.T) {
 		{name: "an unknown DRA driver", pods: "claim=x driver=gpu.example.com device=device-7"},
 		{name: "HAMi DRA", pods: "claim=x driver=" + hami + " device=hami-gpu-1 share=s", gpu: b},
 		{name: "HAMi DRA, its checkpoint", pods: "claim=x driver=" + hami + " device=hami-gpu-1 share=s",
-			dra: `{"v2":{"preparedClaims":{"c":{"checkpointState":"PrepareCompleted","namespace":"ml","name":"x","status":{"allocation":
-				{"devices":{"results":[{"driver":"` + hami +
-				`","device":"hami-gpu-1","consumedCapacity":{"cores":"30","memory":"20390Mi"}}]}}},
-				"preparedDevices":[{"devices":[{"hami-gpu":{"info":{"uuid":"` + b +
-				`"},"device":{"DeviceName":"hami-gpu-1"}},"gpu":null}]}]}}}}`,
-			gpu: b, share: "0.25", memory: "21380464640", compute: "0.3"},
+			dra: strings.NewReplacer("{A}", b, "hami-gpu-3", "hami-gpu-1", `"namespace":"team"`, `"namespace":"ml"`).Replace(written),
+			gpu: b, share: "0.25", memory: "21474836480", compute: "0.3"},
 		{name: "an unknown DRA driver, its checkpoint", pods: "claim=x driver=gpu.example.com device=device-7",
 			dra: `{"v2":{"preparedClaims":{"c":{"namespace":"ml","name":"x","preparedDevices":[{"devices":[{"any":{"info":{"uuid":"` + b +
 				`"},"device":{"DeviceName":"device-7"}}}]}]}}}}`, gpu: b, share: "1"},
