@@ -3,6 +3,7 @@ package account
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -654,19 +655,27 @@ func TestChurnIsBounded(t *testing.T) {
 // Work that a container got stays in the sum of its GPU while no more of it can be told, and stands still.
 // Time in which a container could not be measured is never idle: its last activity restarts when it can be again.
 func TestUnmeasuredTimeIsNotIdle(t *testing.T) {
-	for name, blind := range map[string]func(c *fakeGPU){
-		"several users without samples": func(c *fakeGPU) { c.medium = medium(3, 1, 1, 3, 1) },
-		"an unresolved process":         func(c *fakeGPU) { c.medium = medium(3, 77, 1) },
-		"an unreadable GPU":             func(c *fakeGPU) { c.availability = Unread },
+	half := []gpu.Allocation{allocate("p", "A", .5), allocate("q", "A", .5)}
+	for name, unmeasured := range map[string]struct {
+		blind  func(c *fakeGPU)
+		allocs []gpu.Allocation
+	}{
+		"several users without samples": {func(c *fakeGPU) { c.medium = medium(3, 1, 1, 3, 1) }, half},
+		"an unresolved process":         {func(c *fakeGPU) { c.medium = medium(3, 77, 1) }, half},
+		"an unreadable GPU":             {func(c *fakeGPU) { c.availability = Unread }, half},
+		"an unreadable GPU of one":      {func(c *fakeGPU) { c.availability = Unread }, half[:1]},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, "A")
-			w.users, w.allocs.List = testUsers, []gpu.Allocation{allocate("p", "A", .5), allocate("q", "A", .5)}
+			w.users, w.allocs.List = testUsers, slices.Clone(unmeasured.allocs)
+			if len(w.allocs.List) == 1 {
+				w.allocs.List[0] = allocate("p", "A", 1)
+			}
 			c := w.devices[0]
 			c.medium = medium(3)
 			w.steps(60, 2)
-			value(t, "idle to begin with", w.container("p", "A").Idle, 29)
-			blind(c)
+			value(t, "idle to begin with", w.container("p", "A").Idle, 58/float64(len(w.allocs.List)))
+			unmeasured.blind(c)
 			w.steps(60, 2)
 			c.availability, c.medium = Readable, medium(3)
 			before, _ := w.find("p", "A")

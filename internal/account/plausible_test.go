@@ -73,6 +73,36 @@ func TestFilter(t *testing.T) {
 	}
 }
 
+// Values at the limits of what is plausible are kept, those just beyond are not, and the reading itself does not change.
+func TestFilterLimits(t *testing.T) {
+	for _, c := range []struct {
+		use  gpu.Utilization
+		kept bool
+	}{{gpu.Utilization{}, true}, {gpu.Utilization{GPU: 1, Memory: 1}, true}, {gpu.Utilization{GPU: 1.01}, false},
+		{gpu.Utilization{Memory: 1.01}, false}, {gpu.Utilization{GPU: -.01}, false}, {gpu.Utilization{Memory: -.01}, false}} {
+		f := gpu.Fast{Utilization: gpu.Some(c.use)}
+		new(Filter).Fast(&f)
+		if f.Utilization.Present() != c.kept {
+			t.Errorf("%+v: kept %v", c.use, !c.kept)
+		}
+	}
+	for _, c := range []struct {
+		memory gpu.Memory
+		kept   bool
+	}{{gpu.Memory{Total: 9, Used: 9, Free: 9, Reserved: gpu.Some(gpu.Bytes(9))}, true}, {gpu.Memory{Total: 9, Used: 10}, false},
+		{gpu.Memory{Total: 9, Free: 10}, false}, {gpu.Memory{Total: 9, Reserved: gpu.Some(gpu.Bytes(10))}, false}, {gpu.Memory{}, false}} {
+		fans := []gpu.Opt[gpu.Ratio]{gpu.Some(gpu.Ratio(maxFan)), gpu.Some(gpu.Ratio(0)), gpu.Some(gpu.Ratio(maxFan + .01))}
+		m := gpu.Medium{Memory: gpu.Some(c.memory), Fans: fans}
+		new(Filter).Medium(&m)
+		if m.Memory.Present() != c.kept || !m.Fans[0].Present() || !m.Fans[1].Present() || m.Fans[2].Present() {
+			t.Errorf("%+v, fans %v: kept %v", c.memory, m.Fans, !c.kept)
+		}
+		if !fans[2].Present() {
+			t.Error("the reading's own list was changed")
+		}
+	}
+}
+
 func TestPCIePlaceholderIsAbsentAndNotCounted(t *testing.T) {
 	placeholder := gpu.PCIeLink{Generation: gpu.Some(1), Width: gpu.Some(1), MaxGeneration: gpu.Some(1), MaxWidth: gpu.Some(1)}
 	real := placeholder

@@ -59,6 +59,7 @@ func TestParseCgroup(t *testing.T) {
 		"a pod inside a job":  {"4:devices:/slurm/uid_1000/job_4242/job_7/pod" + uid + "\n", Place{SlurmJob: "4242"}},
 		"a pod inside a session": {"0::/user.slice/user-1000.slice/user@1000.service/pod" + uid + "/" + cid + "\n",
 			Place{Disputed: true}},
+		"a pod's line before a service's": {"5:devices:/kubepods/pod" + uid + "/" + cid + "\n0::/system.slice/containerd.service\n", pod},
 		"lines of two pods": {"2:pids:/kubepods/pod" + uid + "/" + cid + "\n1:cpu:/kubepods/pod" + hash + "/" + cid + "\n",
 			Place{Disputed: true}},
 		"private ns, same QoS": {"0::/../../kubepods-burstable-pod" + uid_ + ".slice/cri-containerd-" + cid + ".scope\n",
@@ -374,6 +375,15 @@ func TestCutLinkNames(t *testing.T) {
 	} {
 		if _, ok := parseContainerLink(name); ok != want {
 			t.Errorf("%s: %v, want %v", name, ok, want)
+		}
+	}
+}
+
+func TestParsePodDirectory(t *testing.T) {
+	for name, want := range map[string]bool{"ml_train-0_" + uid: true, "ml_train-0_" + hash: true, "_train-0_" + uid: false,
+		"ml__" + uid: false, "ml_train-0_x": false, "ml_train-0": false, "a_ml_train-0_" + uid: false} {
+		if id, p, ok := parsePodDirectory(name); ok != want || ok && (p.namespace != "ml" || p.pod != "train-0" || len(id) < 32) {
+			t.Errorf("%s: %s %+v %v", name, id, p, ok)
 		}
 	}
 }

@@ -64,9 +64,9 @@ func (req *Request) complete(gpus, other []Assignment) {
 				at = append(at, &other[j])
 			}
 		}
-	}
-	if len(at) != len(gpus) {
-		return // other GPUs, or one of them twice
+		if len(at) != i+1 {
+			return // other GPUs, or one of them twice
+		}
 	}
 	for i := range gpus {
 		g, o := &gpus[i], at[i]

@@ -52,7 +52,7 @@ func TestParseQuantity(t *testing.T) {
 			t.Errorf("%q: %v, %v", text, got, ok)
 		}
 	}
-	for _, text := range []string{"", "Gi", "-1", "x", "NaN", "Inf", "1e999", "0x10", "1_0", "1 Gi x", "9999999999Pi"} {
+	for _, text := range []string{"", "Gi", "-1", "x", "1e", "+-", "..", "NaN", "Inf", "1e999", "0x10", "1_0", "1 Gi x", "9999999999Pi"} {
 		if got, ok := ParseQuantity(text); ok {
 			t.Errorf("%q is %v", text, got)
 		}
