@@ -48,6 +48,8 @@ type gpuRow struct {
 	Issues      []string
 	Plot        string // SVG path
 	Unallocated bool
+	Readings    []chapter
+	Processes   []gpu.ProcessActivity
 }
 
 type instanceRow struct {
@@ -71,8 +73,10 @@ type userRow struct {
 
 func newNodePage(v *gpu.View, compat nodeLink) nodePage {
 	p := nodePage{View: v, Driver: pointer(v.System), Counts: counts(v), Lacks: lacks(v), Compat: compat}
+	readings := readings(v)
 	for i := range v.GPUs {
 		p.Rows = append(p.Rows, newGPURow(v, &v.GPUs[i]))
+		p.Rows[i].Readings = readings[v.GPUs[i].UUID]
 		if s := span(v.GPUs[i].History); len(s) > len(p.Span) {
 			p.Span = s
 		}
@@ -106,6 +110,7 @@ func newGPURow(v *gpu.View, g *gpu.GPU) gpuRow {
 			}),
 		})
 	}
+	row.Processes = processes(g, row.Medium)
 	row.Allocations = allocations(v, g.UUID, func(uuid gpu.UUID) bool { return uuid == "" })
 	return row
 }

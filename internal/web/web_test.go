@@ -69,7 +69,10 @@ func TestPageShowsTheNode(t *testing.T) {
 	for _, want := range []string{"node-1", "580.105.08", "NVIDIA H100 80GB HBM3", "ml/train-0", "web/serve-0",
 		"1g.10gb",
 		"lost: fell off the bus", "60\u00a0%", "300 W", "aliyun.com/gpu-mem", "Set hostPID: true.",
-		"also visible in <code>web/serve-0 api</code>"} {
+		"also visible in <code>web/serve-0 api</code>",
+		// All that is exported of a GPU is on the page: fans, ECC, modes, processes.
+		"gpu_fan_speed_ratio fan=0", "gpu_ecc_errors_total severity=", "gpu_persistence_mode", "gpu_compute_mode mode=default",
+		"gpu_ecc_mode", "gpu_fabric_health health=healthy", "gpu_encoder_sessions", "python3", "compute graphics", "1980 MHz"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the page lacks %q", want)
 		}
