@@ -182,6 +182,10 @@ func devices() []Record {
 			Expr: `count_values by (cluster, model) ("busy_percent", clamp_max(floor(10 * (` +
 				withModel("sum by ("+onGPU+") (rate(gpu_busy_seconds_total[5m])) / (sum by ("+onGPU+
 					") (rate(gpu_observed_seconds_total[5m])) > 0)") + `)), 9) * 10)`},
+		{Name: "gpu:gpu_pods:count", Labels: []string{"node", "uuid", "gpu"},
+			Help: "Pods to which each GPU or a part of it is allocated; no series for an unallocated GPU.",
+			Expr: by("count", []string{"node", "uuid", "gpu"}, "group by ("+onGPU+
+				", gpu, namespace, pod) (gpu_container_allocation_ratio > 0)")},
 		{Name: "node:gpu_unallocated_devices:sum", Labels: []string{"node", "resource"},
 			Help: "Unallocated devices as reported by the kubelet, by resource.",
 			Expr: by("sum", []string{"node", "resource"},

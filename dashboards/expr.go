@@ -142,11 +142,10 @@ func stateQueries(expr func(matcher string) string) []Query {
 // topSeries is a stack of the twenty largest at the end of the range, and of all others together. The choice is made
 // once for the range: topk alone would choose others at each step.
 func topSeries(width int, title string, unit Unit, by, record, help string) Panel {
-	largest := " and on (" + by + ") topk(20, " + total(by, "last_over_time("+record+"[5m] @ end())") + ")"
+	largest := " on (" + by + ") topk(20, " + total(by, "last_over_time("+record+"[5m] @ end())") + ")"
 	legend := "{{" + strings.ReplaceAll(strings.TrimPrefix(by, "cluster, "), ", ", "}}/{{") + "}}"
 	return series(width, title, unit, help+" The twenty largest now; the rest are others.",
-		q(legend, "("+total(by, record)+")"+largest),
-		q("others", total("", record)+" - (sum(("+total(by, record)+")"+largest+") or 0 * "+total("", record)+") > 1e-9")).
+		q(legend, total(by, record+" and"+largest)), q("others", total("", record+" unless"+largest)+" > 1e-9")).
 		stacked().from(0).over("The choice is made at the end of the range.")
 }
 

@@ -4,8 +4,7 @@ package dashboards
 func sharingDashboard() Dashboard {
 	const n = "<node>"
 	const overRequest = "container:gpu_use_over_request:ratio"
-	sharingPods := "count by (" + perGPU + ") (group by (" + perGPU +
-		", namespace, pod) (gpu_container_allocation_ratio{" + n + "} > 0))"
+	const sharingPods = "gpu:gpu_pods:count{" + n + "}"
 	return Dashboard{
 		UID: "gpu-sharing", Title: "GPU / Sharing", Raw: true,
 		Question: "Which GPUs are shared, by which containers, and do they slow each other down?",
@@ -37,7 +36,7 @@ func sharingDashboard() Dashboard {
 			{Title: "GPUs", Lines: []Line{
 				line(9, table(24, "GPUs with more than one pod", "-Pods", "Only GPUs allocated to more than one pod.",
 					label("node", "Node").to(toNode()), label("gpu", "GPU").to(toGPU()).wide(60),
-					value("Pods", Number, sharingPods).wide(80),
+					value("Pods", Number, maximum(perGPU, sharingPods)).wide(80),
 					value("Allocated", Ratio, maximum(perGPU, "gpu_allocation_ratio{"+n+"}")).gauge(base(Blue),
 						step(1.001, Amber)),
 					value("Busy", Ratio, rawBusy(perGPU, n)).gauge(badAbove(0.9, 0.98)...),
@@ -61,14 +60,12 @@ func sharingDashboard() Dashboard {
 					series(12, "Busy shared GPUs by namespace", Number,
 						"Busy GPU equivalents on shared GPUs, by namespace. Activity that cannot be attributed to a "+
 							"container is unattributed.",
-						q("{{namespace}}", "sum by (namespace) (("+perSecond("cluster, node, uuid, namespace",
-							"gpu_container_busy_seconds_total{"+n+"}")+") and on (cluster, node, uuid) "+sharingPods+
-							" > 1)")).stacked().from(0),
+						q("{{namespace}}", total("namespace", "rate(gpu_container_busy_seconds_total{"+n+
+							"}[$__rate_interval]) and on (cluster, node, uuid) "+sharingPods+" > 1"))).stacked().from(0),
 					series(12, "Memory on shared GPUs by namespace", Bytes,
 						"Used device memory on shared GPUs, by namespace.",
-						q("{{namespace}}", "sum by (namespace) (("+total("cluster, node, uuid, namespace",
-							"gpu_container_memory_used_bytes{"+n+"}")+") and on (cluster, node, uuid) "+sharingPods+
-							" > 1)")).stacked().from(0)),
+						q("{{namespace}}", total("namespace", "gpu_container_memory_used_bytes{"+n+
+							"} and on (cluster, node, uuid) "+sharingPods+" > 1"))).stacked().from(0)),
 				line(9, table(24, "Containers on shared GPUs", "-Busy",
 					"Allocation, limits and usage of the containers on shared GPUs.",
 					label("namespace", "Namespace").to(toNamespace()), label("pod", "Pod").to(toPod()),

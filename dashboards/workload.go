@@ -1,5 +1,10 @@
 package dashboards
 
+import (
+	"fmt"
+	"strings"
+)
+
 // workloadDashboard: does this workload use its GPUs, and are its pods equally busy?
 func workloadDashboard() Dashboard {
 	const p = "<pod>"
@@ -126,14 +131,8 @@ func workloadDashboard() Dashboard {
 					[]Mapping{{"1", "Pending", Amber}, {"2", "Running", Green}, {"3", "Succeeded", Blue},
 						{"4", "Failed", Red}, {"5", "Unknown", Purple}},
 					q("{{namespace}}/{{pod}}",
-						`1 * max by (cluster, namespace, pod) (kube_pod_status_phase{<pod>, phase="Pending"} == 1 `+
-							`and on (cluster, namespace, pod) pod:gpu_workload:info{<workload>})`+
-							` or 2 * max by (cluster, namespace, pod) (kube_pod_status_phase{<pod>, `+
-							`phase="Running"} == 1 and on (cluster, namespace, pod) pod:gpu_workload:info{<workload>})`+
-							` or 3 * max by (cluster, namespace, pod) (kube_pod_status_phase{<pod>, `+
-							`phase="Succeeded"} == 1 and on (cluster, namespace, pod) pod:gpu_workload:info{<workload>})`+
-							` or 4 * max by (cluster, namespace, pod) (kube_pod_status_phase{<pod>, phase="Failed"} `+
-							`== 1 and on (cluster, namespace, pod) pod:gpu_workload:info{<workload>})`)),
+						"max by (cluster, namespace, pod) ("+phases("Pending", "Running", "Succeeded", "Failed")+
+							") and on (cluster, namespace, pod) pod:gpu_workload:info{<workload>}")),
 				series(8, "Restarts", Number, "Restarts of the pods' containers; needs kube-state-metrics.",
 					q("{{namespace}}/{{pod}} {{container}}",
 						"sum by (cluster, namespace, pod, container) "+
@@ -152,4 +151,13 @@ func workloadDashboard() Dashboard {
 			}},
 		},
 	}
+}
+
+// phases is the number of each pod's phase, from 1.
+func phases(names ...string) string {
+	var out []string
+	for i, name := range names {
+		out = append(out, fmt.Sprintf(`%d * (kube_pod_status_phase{<pod>, phase="%s"} == 1)`, i+1, name))
+	}
+	return strings.Join(out, " or ")
 }
