@@ -75,8 +75,10 @@ const (
 type AlertGroup struct {
 	Name string
 	// Title is the subject, for the documentation.
-	Title  string
-	Alerts []Alert
+	Title string
+	// Interval is how often the group is evaluated; 0: as often as the server does by default.
+	Interval time.Duration
+	Alerts   []Alert
 }
 
 // The labels of alerts about GPUs and pods.

@@ -1,16 +1,20 @@
 package alerts
 
+// seldom is the interval of groups whose alerts wait for many minutes anyway, and of the records of workloads. An
+// instant query finds what is five minutes old.
+const seldom = 2 * minute
+
 // AlertGroups returns the alerts by subject.
 func AlertGroups() []AlertGroup {
 	return []AlertGroup{
-		{"gpu-exporter-alerts-gpus", "GPUs that are lost or need recovery", lost()},
-		{"gpu-exporter-alerts-errors", "Errors", reported()},
-		{"gpu-exporter-alerts-links", "PCIe, NVLink and fabric", links()},
-		{"gpu-exporter-alerts-throttling", "Temperature and power", throttling()},
-		{"gpu-exporter-alerts-waste", "Waste", waste()},
-		{"gpu-exporter-alerts-sharing", "Sharing", sharing()},
-		{"gpu-exporter-alerts-capacity", "Capacity", capacity()},
-		{"gpu-exporter-alerts-exporter", "Exporter", exporter()},
+		{"gpu-exporter-alerts-gpus", "GPUs that are lost or need recovery", 0, lost()},
+		{"gpu-exporter-alerts-errors", "Errors", 0, reported()},
+		{"gpu-exporter-alerts-links", "PCIe, NVLink and fabric", seldom, links()},
+		{"gpu-exporter-alerts-throttling", "Temperature and power", seldom, throttling()},
+		{"gpu-exporter-alerts-waste", "Waste", seldom, waste()},
+		{"gpu-exporter-alerts-sharing", "Sharing", seldom, sharing()},
+		{"gpu-exporter-alerts-capacity", "Capacity", seldom, capacity()},
+		{"gpu-exporter-alerts-exporter", "Exporter", 0, exporter()},
 	}
 }
 

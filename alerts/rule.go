@@ -75,7 +75,7 @@ func (c Config) AlertRules() ([]RuleGroup, error) {
 	}
 	var out []RuleGroup
 	for _, g := range AlertGroups() {
-		group := RuleGroup{Name: g.Name}
+		group := RuleGroup{Name: g.Name, Interval: c.scaled(g.Interval)}
 		for _, a := range g.Alerts {
 			o := c.Alerts[a.Name]
 			a, err := o.apply(a)

@@ -92,8 +92,11 @@ func recordings() []recording {
 			series: dev("$A", "a", "unknown", "0+60x60") + `gpu_device_up{$A} 1x60
 				gpu_allocation_ratio{$A} 0.5x60
 				gpu_container_allocation_ratio{$A,$P,container="c",resource="nvidia_com_mig_3g_20gb",mig_uuid="MIG-1"} 0.5x60
+				gpu_container_allocation_ratio{$A,$Q,container="c"} 0x60
+				gpu_container_allocation_ratio{$A,namespace="team",pod="r-0",container="c"} 0x60
 				gpu_container_allocated_seconds_total{$A,$P,container="c"} 0+30x60`,
 			asks: []string{
+				`10m | gpu:gpu_pods:count | gpu:gpu_pods:count{$A} 1`,
 				`10m | round(sum(model:gpu_time_seconds:rate5m), 0.001) | {} 1`,
 				`10m | model:gpu_busy_seconds:rate5m | -`,
 				`10m | cluster:gpu_busy_percent:count | -`,

@@ -122,7 +122,7 @@ func chartRules() ([]byte, error) {
 		return nil, err
 	}
 	for _, g := range alerts.AlertGroups() {
-		rules := ruleGroup[alertRule]{Name: g.Name}
+		rules := ruleGroup[alertRule]{Name: g.Name, Interval: duration(g.Interval)}
 		for _, a := range g.Alerts {
 			r := alertRule{a.Name, a.Off, string(a.Severity), duration(a.For), duration(a.Keep), nil, a.Expr, a.Summary, a.Description,
 				links[a.Name]}

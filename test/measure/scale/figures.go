@@ -43,7 +43,9 @@ type Step struct {
 type Group struct {
 	Name           string
 	Min, Mean, Max float64
-	Missed         float64
+	// Interval is the time between two evaluations in seconds.
+	Interval float64 `json:",omitempty"`
+	Missed   float64
 }
 
 // Rule is a rule's last evaluation in seconds.
@@ -114,11 +116,11 @@ func (s Step) Of(name string) float64 {
 // Per1000 is a figure for each 1,000 GPUs.
 func (s Step) Per1000(name string) float64 { return s.Of(name) * 1000 / float64(s.GPUs) }
 
-// RuleSeconds is what one evaluation of all groups takes at best.
+// RuleSeconds is what the evaluations of all groups take in a minute at best.
 func (s Step) RuleSeconds() float64 {
 	total := 0.0
 	for _, g := range s.Groups {
-		total += g.Min
+		total += g.Min * 60 / cmp.Or(g.Interval, 60)
 	}
 	return total
 }

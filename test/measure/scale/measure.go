@@ -185,6 +185,7 @@ func (m *measurement) rules(ctx context.Context) {
 			"avg" + last + m.over + ")":                     func(g *Group) *float64 { return &g.Mean },
 			"max" + last + m.over + ")":                     func(g *Group) *float64 { return &g.Max },
 			"prometheus_rule_group_iterations_missed_total": func(g *Group) *float64 { return &g.Missed },
+			"prometheus_rule_group_interval_seconds":        func(g *Group) *float64 { return &g.Interval },
 		} {
 			series, err := instant(ctx, s, query, time.Now())
 			m.problem("rule groups", err)

@@ -36,7 +36,7 @@ func TestProblems(t *testing.T) {
 	if m.Of("series") != 6 || m.Of("targets") != 6 || m.Servers[1]["series"] != 3 || m.Of("scrape99") != 0 || m.Of("disk") != 6 {
 		t.Errorf("%+v", m.Step)
 	}
-	if len(m.Groups) != 1 || m.Groups[0] != (Group{"some", 3, 0, 3, 3}) {
+	if len(m.Groups) != 1 || m.Groups[0] != (Group{"some", 3, 0, 3, 3, 3}) {
 		t.Errorf("%+v", m.Groups)
 	}
 	text := strings.Join(m.Problems, "\n")

@@ -12,7 +12,7 @@ import (
 // A page shows what was measured, whatever is missing.
 func TestPage(t *testing.T) {
 	step := func(nodes, servers int) Step {
-		s := Step{Nodes: nodes, GPUs: 8 * nodes, Scraped: time.Minute, Groups: []Group{{"g", 1, 2, 3, 0}},
+		s := Step{Nodes: nodes, GPUs: 8 * nodes, Scraped: time.Minute, Groups: []Group{{"g", 1, 2, 3, 60, 0}},
 			Queries: []Query{{Dashboard: "gpu-node", Panel: "Power", Timeouts: 2},
 				{Dashboard: "gpu-fleet", Panel: "GPUs", Seconds: []float64{1}},
 				{Dashboard: "gpu-node", Panel: "Clock", Err: "422: too many samples"}}}

@@ -83,7 +83,9 @@ labels and patterns that a cluster may replace.
 {{- end -}}
 {{- end -}}
 {{- if and $rules $v.alerting -}}
-{{- $groups = append $groups (dict "name" .name "rules" $rules) -}}
+{{- $group := dict "name" .name "rules" $rules -}}
+{{- if .interval -}}{{- $_ := set $group "interval" .interval -}}{{- end -}}
+{{- $groups = append $groups $group -}}
 {{- end -}}
 {{- end -}}
 {{- range $name, $_ := $v.alerts -}}
