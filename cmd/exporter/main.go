@@ -53,17 +53,11 @@ var errReplaced = errors.New("driver upgraded")
 // exporterMain runs the exporter until ctx ends or a signal arrives. It returns the exit code, and whether the process
 // should re-execute itself.
 func exporterMain(ctx context.Context, args []string, stdout, stderr io.Writer) (code int, again bool) {
-	if len(args) > 0 && args[0] == recordCommand {
-		return recordMain(ctx, args[1:], stdout, stderr), false
+	commands := map[string]func(ctx context.Context, args []string, stdout, stderr io.Writer) int{
+		recordCommand: recordMain, healthCommand: healthMain, conformanceCommand: conformanceMain, doctorCommand: doctorMain,
 	}
-	if len(args) > 0 && args[0] == healthCommand {
-		return healthMain(ctx, args[1:], stdout, stderr), false
-	}
-	if len(args) > 0 && args[0] == conformanceCommand {
-		return conformanceMain(ctx, args[1:], stdout, stderr), false
-	}
-	if len(args) > 0 && args[0] == doctorCommand {
-		return doctorMain(ctx, args[1:], stdout, stderr), false
+	if len(args) > 0 && commands[args[0]] != nil {
+		return commands[args[0]](ctx, args[1:], stdout, stderr), false
 	}
 	fail := func(err error) { fmt.Fprintf(stderr, "gpu-exporter: %v\n", err) }
 	c, err := parse(args, stdout, stderr)
