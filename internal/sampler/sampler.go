@@ -190,6 +190,9 @@ func (s *Sampler) allocate() {
 	}
 	now := s.o.Resolver.Allocations(s.inventory)
 	s.pending = gpu.Some(now)
+	if slices.Equal(now.List, s.allocations.List) { // as in most polls
+		return
+	}
 	for _, t := range s.devs {
 		of := func(a gpu.Allocations) (list []gpu.Allocation) {
 			for i := range a.List {
