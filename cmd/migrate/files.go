@@ -45,7 +45,7 @@ func parseFile(where string, text []byte) ([]query, error) {
 		if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
-			return nil, fmt.Errorf("neither JSON nor YAML: %w", err)
+			return nil, fmt.Errorf("%s: neither JSON nor YAML: %w", where, err)
 		}
 		out = append(out, walk(where, doc)...)
 	}

@@ -60,13 +60,16 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	for _, path := range flags.Args() {
 		list, err := read(path, stdin)
 		if err != nil {
-			fmt.Fprintf(stderr, "gpu-migrate: %s: %v\n", path, err)
+			fmt.Fprintf(stderr, "gpu-migrate: %v\n", err)
 			code = 1
 		}
 		for _, q := range list {
 			checker.created[q.As] = checker.created[q.As] || q.As != ""
 		}
 		queries = append(queries, list...)
+	}
+	if code != 0 && len(queries) == 0 {
+		return code
 	}
 	for _, q := range queries {
 		if r, ours := checker.check(q); ours {

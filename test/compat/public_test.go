@@ -251,4 +251,10 @@ groups: [{rules: [{alert: Link, expr: DCGM_EXP_P2P_STATUS == 0}, {alert: Own, ex
 	if code := check.ProcessState.ExitCode(); code != 20 || t.Failed() {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
+	// One line that names the file once, and no count of queries.
+	missing := exec.Command(program, "check", file+".missing")
+	if out, _ := missing.CombinedOutput(); missing.ProcessState.ExitCode() != 1 ||
+		string(out) != "gpu-migrate: open "+file+".missing: no such file or directory\n" {
+		t.Errorf("a missing file: %s", out)
+	}
 }
