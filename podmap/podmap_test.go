@@ -1,6 +1,7 @@
 package podmap
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -371,13 +372,23 @@ func TestSharesOutliveThePlugin(t *testing.T) {
 	k.devices = ids("nvidia.com/gpu=" + replicaIDs(GPUA, 2))
 	wantLines(t, poll(t, m), "a/p/c nvidia.com/gpu A 0.5 shared")
 	k.devices, k.capacityErr = nil, errors.New("no")
+	var log bytes.Buffer
+	m.options.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	h := poll(t, m)
 	wantLines(t, h, "a/p/c nvidia.com/gpu A 0.5 shared")
 	if s := h.Sources[0]; s.Errors != 1 || !s.Up || s.Message != "" {
 		t.Errorf("the second call failing: %+v", s)
 	}
+	// Each failure is logged once, and again after a success.
+	for i, err := range []error{errors.New("no"), errors.New("other"), nil, errors.New("other")} {
+		k.devices, k.capacityErr = ids("nvidia.com/gpu="+GPUA), err
+		poll(t, m)
+		if got, want := strings.Count(log.String(), "cannot list allocatable"), []int{1, 2, 2, 3}[i]; got != want {
+			t.Errorf("step %d: logged %d times, want %d", i, got, want)
+		}
+	}
 	k.capacityErr = fmt.Errorf("x: %w", errors.ErrUnsupported)
-	if s := poll(t, m).Sources[0]; s.Errors != 1 {
+	if s := poll(t, m).Sources[0]; s.Errors != 4 {
 		t.Errorf("not offered is no error: %+v", s)
 	}
 }

@@ -93,6 +93,12 @@ func TestClosedEnvironmentKeepsTheSLUID(t *testing.T) {
 	if err := f.JobNumbers(); err == nil || !strings.Contains(err.Error(), "permission denied") {
 		t.Errorf("%v", err)
 	}
+	// A process of no such job says nothing of environments.
+	n.process(11, "556", "0::/system.slice/ollama.service\n")
+	expect(t, f, 11, gpu.Container{Pod: "systemd/ollama.service"}, Owned)
+	if f.JobNumbers() == nil {
+		t.Error("the refusal was forgotten")
+	}
 }
 
 // With Kubernetes, processes belong to jobs only if that is configured.

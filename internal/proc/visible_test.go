@@ -174,6 +174,8 @@ func TestScanAsksTheFirstProcess(t *testing.T) {
 	uid := "00000900-1111-4111-8111-111111111111"
 	n.process(7, "20000", fmt.Sprintf("0::/kubepods/pod%s/%064d\n", uid, 900)) // younger, and of a smaller PID
 	n.write("proc/7/root/dev/nvidia0", "")
+	n.process(901, "20001", fmt.Sprintf("0::/kubepods/pod%s/%064d\n", uid, 900)) // the youngest
+	n.write("proc/901/root/dev/nvidia0", "")
 	l := n.scanner()
 	l.Scan(t.Context())
 	if got := seen(l.Visible(visibleGPUs)); !slices.Equal(got, []string{"one GPU-a"}) {

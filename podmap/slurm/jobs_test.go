@@ -121,7 +121,7 @@ func TestJobsComeAndGo(t *testing.T) {
 	f.write("0", "42\n43\n")
 	h = f.poll()
 	if len(h.List) != 2 || h.List[0].Since != start || h.List[1].Since != gpu.Some(f.now) || h.List[0].Share != gpu.Some(gpu.Ratio(0.5)) ||
-		!h.List[0].Shared {
+		!h.List[0].Shared || h.List[0].Resource != "gres/gpu" {
 		t.Errorf("%+v", h.List)
 	}
 	if len(h.Pods) != 2 || h.Pods[0] != (gpu.PodRef{Pod: "slurm/42"}) ||

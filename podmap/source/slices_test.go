@@ -73,6 +73,12 @@ func TestReadSlices(t *testing.T) {
 			t.Errorf("%s: %+v, %v", text, got, err)
 		}
 	}
+	// A pool of two slices, which have one generation.
+	text := list(spec("p", "1", "A"), strings.ReplaceAll(spec("p", "1", "B"), `"x"`, `"y"`))
+	if got, err := ReadSlices(strings.NewReader(text)); err != nil || got.Device("d", "x") == nil || got.Device("d", "x").UUID != "A" ||
+		got.Device("d", "y") == nil || got.Device("d", "y").UUID != "B" {
+		t.Errorf("%s: %+v, %v", text, got, err)
+	}
 	// A ResourceSlice in the JSON of k8s.io/api v0.37.2, resource/v1/types.go: DeviceTaint.
 	got, err := ReadSlices(strings.NewReader(list(`{"driver":"d","pool":{"name":"p"},"devices":[{"name":"x","taints":[{"key":` +
 		`"gpu.nvidia.com/xid","value":"79","effect":"NoExecute","timeAdded":"2026-11-01T00:00:00Z"}]}]}`)))

@@ -502,6 +502,8 @@ func TestWithout(t *testing.T) {
 	for _, c := range []struct{ text, secret, want string }{
 		{"not with Bearer abcdefghij, abcdefghij", "abcdefghij", "not with Bearer [token], [token]"},
 		{"cut off at abcdefgh", "abcdefghij", "cut off at [token]"},
+		{"cut off at abcdefghi", "abcdefghij", "cut off at [token]"},
+		{"cut off at abcdefg", "abcdefghij", "cut off at abcdefg"},
 		{"nothing of it", "abcdefghij", "nothing of it"},
 		{"no token", "", "no token"},
 	} {
