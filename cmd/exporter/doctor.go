@@ -227,6 +227,9 @@ func (d *report) checkSources(c *config, v *gpu.View, fix func(string) string) {
 	}
 }
 
+// accountsBranch is the first driver branch with nvmlDeviceGetAccountingStats_v2.
+const accountsBranch = 610
+
 func (d *report) checkGPUs(v *gpu.View, fix func(string) string) {
 	up := 0
 	for i := range v.GPUs {
@@ -255,6 +258,17 @@ func (d *report) checkGPUs(v *gpu.View, fix func(string) string) {
 			if on, ok := slow.PersistenceMode.Get(); ok && !on {
 				d.add(name, severityInfo, "nvidia-smi -pm 1, or nvidia-persistenced", "persistence mode is off: when the last "+
 					"process closes the GPU, its power limit, clocks and modes are reset")
+			}
+			var branch int
+			_, _ = fmt.Sscanf(d.Driver, "%d.", &branch)
+			switch on, ok := slow.AccountingMode.Get(); {
+			case !ok:
+			case on && branch < accountsBranch:
+				d.add(name, severityInfo, "driver R610 or newer", "accounting mode is on, but driver %s reports no sums of busy "+
+					"time by process: longer gaps between polls than the driver's samples cover are not observed", d.Driver)
+			case !on && branch >= accountsBranch:
+				d.add(name, severityInfo, "nvidia-smi -am 1 -i "+string(c.UUID)+" as root, after every load of the driver",
+					"accounting mode is off: longer gaps between polls than the driver's samples cover are not observed")
 			}
 			if mode, ok := slow.MIGMode.Get(); ok && mode.Current != mode.Pending {
 				d.add(name, severityWarning, "nvidia-smi --gpu-reset -i "+string(c.UUID)+" after stopping all clients of the GPU",

@@ -143,8 +143,8 @@ func TestDrift(t *testing.T) {
 	steps := map[string]func(*testing.T, string){}
 	var names []string
 	for group := range slices.Chunk(boards, scenario.MaxGPUs) {
-		at := len(names) / len(scenario.SymbolSets)
-		for _, set := range scenario.SymbolSets {
+		at := len(names) / len(scenario.WidelySpaced)
+		for _, set := range scenario.WidelySpaced {
 			name := fmt.Sprintf("%s-%d", set, at)
 			names = append(names, name)
 			steps[name] = func(t *testing.T, dir string) {
@@ -167,13 +167,13 @@ func TestDrift(t *testing.T) {
 	for i, b := range boards {
 		fmt.Fprintf(&out, "\n%s\n", b.name)
 		var before map[string]bool
-		for n, set := range scenario.SymbolSets {
+		for n, set := range scenario.WidelySpaced {
 			now := readingsOf(kept(t, dir, fmt.Sprintf("%s-%d", set, i/scenario.MaxGPUs)))[fmt.Sprint(i%scenario.MaxGPUs)]
 			if len(now) == 0 {
 				t.Errorf("%s under %s reports nothing", b.name, set)
 			}
 			if n > 0 {
-				fmt.Fprintf(&out, "  %s to %s\n", scenario.SymbolSets[n-1], set)
+				fmt.Fprintf(&out, "  %s to %s\n", scenario.WidelySpaced[n-1], set)
 				lines := drift(before, now)
 				if len(lines) == 0 {
 					lines = []string{"nothing"}

@@ -120,7 +120,7 @@ func newQuietWorld(seed uint64, length time.Duration) *world { return makeWorld(
 func makeWorld(seed uint64, length time.Duration, failing bool) *world {
 	w := &world{seed: seed, length: length, pace: max(1, length.Hours()/4)}
 	r := rand.New(rand.NewPCG(seed, 0x6770752d65787030))
-	w.symbols = scenario.SymbolSets[(int(seed)+2)%len(scenario.SymbolSets)]
+	w.symbols = scenario.WidelySpaced[(int(seed)+2)%len(scenario.WidelySpaced)]
 	fmt.Fprintf(&w.script, "scenario 1\ntitle \"world %d\"\ninclude boards/h100-sxm.scenario\nsymbols %s\nsystem DriverVersion = "+
 		"\"580.105.08\"\n", seed, w.symbols)
 	for i := range worldGPUs {

@@ -167,14 +167,18 @@ func (l *Ledger) readFast(c *device, f *gpu.Fast) (total increment, joules float
 		return total, 0, false, 0
 	}
 	c.sampledAt = l.clock
+	var by []processWeight
 	if c.mig {
 		total = c.readInstances(f, l, elapsed)
 	} else {
 		total = c.act.read(f, since, l.filter.Reject)
+		by = l.readAccounts(c, f, &total, since)
 		c.parts[0].added = total
 	}
 	c.act.sum(total, l.clock, l.now)
-	c.weigh(f, first)
+	if c.weigh(f, first); len(by) > 0 {
+		c.weights, c.weightsAge = by, 0
+	}
 	return total, joules, hasEnergy, since
 }
 

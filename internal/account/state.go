@@ -165,6 +165,7 @@ type device struct {
 	mediumAt                         float64 // ledger's clock when medium was read
 	weighable                        bool    // the driver reports process utilization
 	weights                          []processWeight
+	accounts                         accounts
 	weightsAge                       int // readings since a process had a sample
 	weighed                          []weighed
 	explained                        explained

@@ -23,6 +23,17 @@ type ProcessSample struct {
 	SM, Memory, Encoder, Decoder float64
 }
 
+// ProcessAccount is what the driver accounts for one process since its start, in units of its utilization samples: of
+// each sample the process that was seen on the GPU gets the busy time. Source: nvmlDeviceGetAccountingStats_v2.
+type ProcessAccount struct {
+	PID   int
+	Start uint64 // with the PID identifies the process
+	// New is true for a process that started after the reading before; of others, what they did until then is unknown.
+	New bool
+	// Busy and Memory are sums over the samples, 1 for a sample in which the engine was busy all the time.
+	Busy, Memory float64
+}
+
 // Utilization covers the driver's last sampling period (1/6 s to 1 s): the share of time in which any kernel ran, and
 // in which memory was read or written. Source: nvmlDeviceGetUtilizationRates.
 type Utilization struct{ GPU, Memory Ratio }
@@ -65,14 +76,16 @@ type Fast struct {
 	// SampledReasons is nvmlDeviceGetCurrentClocksEventReasons, read where Limited lacks a reason.
 	SampledReasons Opt[uint64]
 
-	// Unsampled is set where the readings from here to Processes were not due.
+	// Unsampled is set where the readings from here to Accounts were not due.
 	Unsampled   bool
 	Utilization Opt[Utilization]
 	Busy        Opt[Ring] // GPU utilization samples; absent where not offered (MIG)
 	MemoryBusy  Opt[Ring]
 	// Processes are the utilization samples newer than the last read. Present and empty: no process was active.
 	Processes Opt[[]ProcessSample]
-	Engines   map[Engine]Ratio
+	// Accounts are the processes that run or have ended since the last read, where accounting mode is enabled.
+	Accounts Opt[[]ProcessAccount]
+	Engines  map[Engine]Ratio
 
 	GPM       Opt[GPM]
 	Instances []InstanceFast

@@ -39,6 +39,8 @@ const (
 	callUtilizationRates
 	callSamples
 	callProcessUtilization
+	callAccountingPids
+	callAccountingStatsV2
 	callEncoderUtilization
 	callDecoderUtilization
 	callJpgUtilization
@@ -150,6 +152,8 @@ var guards = [callKinds]guard{
 	callUtilizationRates:                {name: "nvmlDeviceGetUtilizationRates", methods: []string{"Device.GetUtilizationRates"}},
 	callSamples:                         {name: "nvmlDeviceGetSamples", methods: []string{"Device.GetSamples"}},
 	callProcessUtilization:              {name: "nvmlDeviceGetProcessUtilization", methods: []string{"Device.GetProcessUtilization"}},
+	callAccountingPids:                  {name: "nvmlDeviceGetAccountingPids", methods: []string{"Device.GetAccountingPids"}},
+	callAccountingStatsV2:               {name: "nvmlDeviceGetAccountingStats_v2", methods: []string{"Device.GetAccountingStats_v2"}},
 	callEncoderUtilization:              {name: "nvmlDeviceGetEncoderUtilization", methods: []string{"Device.GetEncoderUtilization"}},
 	callDecoderUtilization:              {name: "nvmlDeviceGetDecoderUtilization", methods: []string{"Device.GetDecoderUtilization"}},
 	callJpgUtilization:                  {name: "nvmlDeviceGetJpgUtilization", methods: []string{"Device.GetJpgUtilization"}},

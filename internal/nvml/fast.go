@@ -38,6 +38,10 @@ var fastRows = slices.Concat(fastValues, []row[gpu.Fast]{
 	{reading: "process_samples", sampled: true, doc: "Utilization by process since the last read, in percent.",
 		calls: []callID{callProcessUtilization},
 		read:  readProcessSamples},
+	{reading: "process_accounts", sampled: true, doc: "Busy time by process since its start, as sums of utilization " +
+		"samples in 1/100 percent, where accounting mode is enabled.",
+		calls: []callID{callAccountingPids, callAccountingStatsV2},
+		read:  readAccounts},
 	{reading: "mig_gpm", doc: "Profiling metrics of each MIG GPU instance, in percent.",
 		calls: []callID{callGpmQueryDeviceSupport, callGpmSampleAlloc, callGpmMigSampleGet, callGpmMetricsGet},
 		read:  readInstanceGPM},

@@ -43,22 +43,16 @@ func journaled(id callID, of any) any {
 			return masked(func(m *journal.Mask) any { return m.Serial(*v) })
 		}
 	case *[]nvml.ProcessInfo:
-		return masked(func(m *journal.Mask) any {
-			list := make([]nvml.ProcessInfo, len(*v))
-			for i, p := range *v {
-				list[i] = p
-				list[i].Pid = m.PID(p.Pid)
-			}
-			return list
-		})
+		return maskedPIDs(*v, func(p *nvml.ProcessInfo) *uint32 { return &p.Pid })
 	case *[]nvml.ProcessUtilizationSample:
+		return maskedPIDs(*v, func(p *nvml.ProcessUtilizationSample) *uint32 { return &p.Pid })
+	case *[]uint32:
+		return maskedPIDs(*v, func(pid *uint32) *uint32 { return pid })
+	case *nvml.AccountingStats_v2:
 		return masked(func(m *journal.Mask) any {
-			list := make([]nvml.ProcessUtilizationSample, len(*v))
-			for i, s := range *v {
-				list[i] = s
-				list[i].Pid = m.PID(s.Pid)
-			}
-			return list
+			s := *v
+			s.Pid = m.PID(s.Pid)
+			return s
 		})
 	case *[]nvml.FieldValue:
 		return journaledFields(*v)
@@ -118,4 +112,15 @@ func journaledFields(batch []nvml.FieldValue) []journal.Field {
 		}
 	}
 	return list
+}
+
+// maskedPIDs is a copy of a list in which every PID is masked.
+func maskedPIDs[T any](list []T, pid func(*T) *uint32) masked {
+	return func(m *journal.Mask) any {
+		list := append([]T{}, list...)
+		for i := range list {
+			*pid(&list[i]) = m.PID(*pid(&list[i]))
+		}
+		return list
+	}
 }

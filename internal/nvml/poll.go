@@ -112,11 +112,8 @@ func (c *GPU) missing(is func(*rowState) bool) []string {
 	if c.dev == nil {
 		return nil
 	}
-	var names []string
-	names = append(names, missingRows(identityRows, c.tables.identity, is)...)
-	names = append(names, missingRows(fastRows, c.tables.fast, is)...)
-	names = append(names, missingRows(mediumRows, c.tables.medium, is)...)
-	return append(names, missingRows(slowRows, c.tables.slow, is)...)
+	return slices.Concat(missingRows(identityRows, c.tables.identity, is), missingRows(fastRows, c.tables.fast, is),
+		missingRows(mediumRows, c.tables.medium, is), missingRows(slowRows, c.tables.slow, is))
 }
 
 func missingRows[T any](rows []row[T], states []rowState, is func(*rowState) bool) []string {
@@ -151,11 +148,8 @@ func (c *GPU) relearn() {
 
 // Readings lists the rows of all poll groups, for the documentation.
 func Readings() []Reading {
-	var list []Reading
-	list = append(list, describe("", identityRows)...)
-	list = append(list, describe(gpu.PollFast, fastRows)...)
-	list = append(list, describe(gpu.PollMedium, mediumRows)...)
-	return append(list, describe(gpu.PollSlow, slowRows)...)
+	return slices.Concat(describe("", identityRows), describe(gpu.PollFast, fastRows),
+		describe(gpu.PollMedium, mediumRows), describe(gpu.PollSlow, slowRows))
 }
 
 func describe[T any](pollGroup gpu.PollGroup, rows []row[T]) []Reading {

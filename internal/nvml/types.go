@@ -155,10 +155,13 @@ type GPU struct {
 	processBuffer []nvml.ProcessUtilizationSample
 	// procsSeen: the processes' buffer was read once.
 	procsSeen bool
-	gpm       gpmState
-	mig       migState
-	retried   time.Time // last time that dropped rows were tried again
-	links     []int     // NVLinks that exist; nil until read
+	// accounts are the processes of the last read, true for those that had ended; nil before the first.
+	accounts      map[uint32]bool
+	accountBuffer []uint32
+	gpm           gpmState
+	mig           migState
+	retried       time.Time // last time that dropped rows were tried again
+	links         []int     // NVLinks that exist; nil until read
 	// linkEntries are the values of single links that are offered; nil until read.
 	linkEntries []linkEntry
 	kinds       [3]bool

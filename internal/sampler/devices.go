@@ -142,7 +142,7 @@ func (s *Sampler) accept(a reading) {
 		ok, t.freshFast = true, true
 		if a.samples {
 			s.measureRing(t, &a.fast)
-			t.sampled, t.freshSamples = a.fast.Processes.Or(nil), true
+			t.sampled, t.freshSamples = sampledProcesses(&a.fast), true
 			if a.fast.Busy.Present() {
 				t.sampledAt = s.clock
 			}
@@ -479,4 +479,16 @@ func (s *Sampler) watchMIG(t *tracked, slow *gpu.Slow) {
 			other.slow.due = true
 		}
 	}
+}
+
+// sampledProcesses lists the processes that a reading attributes busy time to.
+func sampledProcesses(f *gpu.Fast) []int {
+	var pids []int
+	for _, p := range f.Processes.Or(nil) {
+		pids = append(pids, p.PID)
+	}
+	for _, p := range f.Accounts.Or(nil) {
+		pids = append(pids, p.PID)
+	}
+	return pids
 }

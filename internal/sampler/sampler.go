@@ -235,10 +235,10 @@ func (s *Sampler) findUsers() account.Users {
 			continue
 		}
 		for _, p := range t.sampled {
-			if _, known := s.users[p.PID]; !known {
+			if _, known := s.users[p]; !known {
 				t.samplesSoon = s.clock + churn
 			}
-			find(p.PID, t.freshSamples)
+			find(p, t.freshSamples)
 		}
 	}
 	s.users = users

@@ -246,7 +246,7 @@ type tracked struct {
 	// samplesEvery is how often its rings are read, 0 for in every poll; sampledAt is the sampler's clock at the last
 	// read. Until samplesSoon they are read in every poll: processes begin and end.
 	samplesEvery, sampledAt, samplesSoon time.Duration
-	sampled                              []gpu.ProcessSample // of the last read
+	sampled                              []int // processes with samples or accounts of the last read
 	freshSamples                         bool
 	measured                             bool // the depth of its ring was checked
 	migSeen                              bool // its MIG mode was read

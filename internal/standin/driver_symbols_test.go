@@ -38,7 +38,8 @@ func symbols(t *testing.T, path string) []string {
 
 // What an old driver lacks is not in the symbol table, and nothing but NVML is.
 func TestSymbolSets(t *testing.T) {
-	branches := map[string]int{"R470": 470, "R535": 535, "R580": 580, "R595": 595, "newest": 9999}
+	branches := map[string]int{"R470": 470, "R535": 535, "R550": 550, "R580": 580, "R595": 595, "R610": 610, "R615": 615,
+		"R620": 620, "newest": 9999}
 	var previous []string
 	for _, set := range scenario.SymbolSets {
 		path, err := BuildFakeNVML(context.Background(), set, t.TempDir())

@@ -25,7 +25,8 @@ import (
 const libraryName = "libnvidia-ml.so.1"
 
 // symbolValues are the values of the macro SYMBOLS, by driver branch.
-var symbolValues = map[string]string{"R470": "470", "R535": "535", "R580": "580", "R595": "595", "newest": "9999"}
+var symbolValues = map[string]string{"R470": "470", "R535": "535", "R550": "550", "R580": "580", "R595": "595",
+	"R610": "610", "R615": "615", "R620": "620", "newest": "9999"}
 
 // BuildFakeNVML compiles the fake driver with the functions of a driver branch (Symbols of a scenario) to
 // outDir/libnvidia-ml.so.1. It needs gcc, and the go command to find NVIDIA's header in the module cache. Libraries

@@ -156,6 +156,7 @@ struct gpu {
     struct stall *stalls;
     int nstalls;
     struct cumulative *cumulative;
+    struct accounts *accounts;
 };
 
 struct scenario {

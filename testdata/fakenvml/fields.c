@@ -4,7 +4,7 @@
 #define FIELD_CODE(answer) ((answer)->code > 0 ? (nvmlReturn_t)(answer)->code : NVML_SUCCESS)
 
 /* The first field that a driver branch does not have. */
-#if SINCE(9999)
+#if SINCE(610)
 #define FIELD_IDS NVML_FI_MAX
 #elif SINCE(595)
 #define FIELD_IDS 303

@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* The first metric that a driver branch does not have. */
-#if SINCE(9999)
+#if SINCE(610)
 #define METRIC_IDS NVML_GPM_METRIC_MAX
 #elif SINCE(595)
 #define METRIC_IDS 333

@@ -2,6 +2,8 @@
  * cells of equal length; a sample describes the cell that ends at its timestamp. */
 #include "fakenvml.h"
 
+#include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define MAX_RING 4096
@@ -144,6 +146,26 @@ static struct tally *tally_of(struct tally *tallies, unsigned int *n, unsigned i
     return &tallies[(*n)++];
 }
 
+/* The demand whose process was seen on the GPU in a cell, drawn by weight; NONE in a cell that is not busy. */
+static int cell_owner(const struct gpu *c, int64_t cell, double *busy)
+{
+    double share[256] = {0}, total = 0;
+    *busy = cell_part(c, cell, false, share);
+    for (int i = 0; i < c->ndemands && i < 256; i++)
+        total += share[i];
+    double x = draw((uint64_t)c->index, (uint64_t)cell) * total;
+    int chosen = NONE;
+    for (int i = 0; *busy > 0 && i < c->ndemands && i < 256; i++) {
+        if (share[i] <= 0)
+            continue;
+        chosen = i;
+        x -= share[i];
+        if (x < 0)
+            break;
+    }
+    return chosen;
+}
+
 /* Each cell belongs to the one process that was seen on the GPU, drawn by weight, with all the busy
  * time of the cell. */
 static unsigned int tally_cells(const struct gpu *c, int64_t first, int64_t last, struct tally *tallies, int64_t *newest)
@@ -151,23 +173,11 @@ static unsigned int tally_cells(const struct gpu *c, int64_t first, int64_t last
     unsigned int n = 0;
     *newest = first;
     for (int64_t cell = first + 1; cell <= last; cell++) {
-        double share[256] = {0}, total = 0;
-        double busy = cell_part(c, cell, false, share);
+        double busy;
+        int chosen = cell_owner(c, cell, &busy);
         if (busy <= 0)
             continue;
         *newest = cell;
-        for (int i = 0; i < c->ndemands && i < 256; i++)
-            total += share[i];
-        double x = draw((uint64_t)c->index, (uint64_t)cell) * total;
-        int chosen = NONE;
-        for (int i = 0; i < c->ndemands && i < 256; i++) {
-            if (share[i] <= 0)
-                continue;
-            chosen = i;
-            x -= share[i];
-            if (x < 0)
-                break;
-        }
         if (chosen == NONE || c->demands[chosen].pid == 0)
             continue;
         struct tally *t = tally_of(tallies, &n, c->demands[chosen].pid);
@@ -221,3 +231,136 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUti
     *count = n;
     return NVML_SUCCESS;
 }
+
+/* ---- accounts ---- */
+
+/* The sums of each demand over all cells until one. The driver adds new cells once a second (gpu_acct.c of its open
+ * kernel modules), keeps the accounts of processes that have ended until the buffer is full, and is off by default. */
+struct accounts {
+    int64_t until;
+    double busy[256], dram[256];
+};
+static pthread_mutex_t accounting = PTHREAD_MUTEX_INITIALIZER;
+
+#define ACCOUNTING_BUFFER 4000
+
+/* What the accounts say of a process: the first demand with its PID, or NONE. A process that is no longer kept has no account. */
+static bool accounted(const struct call *call, unsigned int pid, struct accounts *out, int64_t *from, int64_t *to)
+{
+    const struct gpu *c = call->gpu;
+    int64_t now = call->now / SECOND * SECOND, loaded = model_loaded_since(call->scenario, call->now);
+    bool found = false;
+    for (int i = 0; i < c->ndemands && i < 256; i++) {
+        const struct demand *d = &c->demands[i];
+        if (d->pid != pid || pid == 0 || d->from > call->now || d->to <= loaded)
+            continue;
+        if (!found || d->from < *from)
+            *from = d->from;
+        if (!found || d->to > *to)
+            *to = d->to;
+        found = true;
+    }
+    if (!found || out == NULL)
+        return found;
+    pthread_mutex_lock(&accounting);
+    struct gpu *mutable = (struct gpu *)c; /* what is remembered is all that changes */
+    if (mutable->accounts == NULL)
+        mutable->accounts = calloc(1, sizeof *mutable->accounts);
+    struct accounts *a = mutable->accounts;
+    if (a == NULL)
+        abort();
+    if (a->until > now / c->ring_period || a->until < loaded / c->ring_period) {
+        memset(a, 0, sizeof *a);
+        a->until = loaded / c->ring_period;
+    }
+    for (; a->until < now / c->ring_period; a->until++) {
+        double busy;
+        int i = cell_owner(c, a->until + 1, &busy);
+        if (i == NONE)
+            continue;
+        a->busy[i] += busy;
+        a->dram[i] += busy * c->demands[i].dram;
+    }
+    out->until = a->until;
+    out->busy[0] = out->dram[0] = 0;
+    for (int i = 0; i < c->ndemands && i < 256; i++) {
+        if (c->demands[i].pid == pid) {
+            out->busy[0] += a->busy[i];
+            out->dram[0] += a->dram[i];
+        }
+    }
+    pthread_mutex_unlock(&accounting);
+    return true;
+}
+
+/* Whether the mode is on. */
+static nvmlReturn_t accounting_on(const struct call *call)
+{
+    unsigned int mode = 0;
+    nvmlReturn_t r = answer_u32(call, "AccountingMode", 0, &mode);
+    if (r != NVML_SUCCESS)
+        return r;
+    return mode == 1 && call->gpu->ring_period > 0 && !call->layout->current ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
+}
+
+nvmlReturn_t nvmlDeviceGetAccountingPids(nvmlDevice_t device, unsigned int *count, unsigned int *pids)
+{
+    DEVICE_CALL("AccountingPids", device, ON_GPU);
+    REQUIRE(count != NULL && (pids != NULL || *count == 0));
+    nvmlReturn_t r = accounting_on(&call);
+    if (r != NVML_SUCCESS)
+        return r;
+    unsigned int kept = ACCOUNTING_BUFFER, found = 0, ended = 0, room = *count;
+    answer_u32(&call, "AccountingPids", 0, &kept);
+    /* The newest demands come last in a scenario: those that ended are dropped from the front. */
+    for (int pass = 0; pass < 2; pass++) {
+        unsigned int skip = ended > kept ? ended - kept : 0;
+        found = ended = 0;
+        for (int i = 0; i < call.gpu->ndemands; i++) {
+            unsigned int pid = call.gpu->demands[i].pid;
+            int64_t from = 0, to = 0;
+            bool again = false;
+            for (int j = 0; j < i; j++)
+                again = again || call.gpu->demands[j].pid == pid;
+            if (again || !accounted(&call, pid, NULL, &from, &to))
+                continue;
+            if (to <= call.now && ended++ < skip)
+                continue;
+            if (found < room)
+                pids[found] = pid;
+            found++;
+        }
+    }
+    *count = found;
+    return found > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+}
+
+#if SINCE(610)
+nvmlReturn_t nvmlDeviceGetAccountingStats_v2(nvmlDevice_t device, nvmlAccountingStats_v2_t *stats)
+{
+    DEVICE_CALL("AccountingStats_v2", device, ON_GPU);
+    REQUIRE(stats != NULL);
+    nvmlReturn_t r = accounting_on(&call);
+    if (r != NVML_SUCCESS)
+        return r;
+    struct accounts sums;
+    int64_t from = 0, to = 0;
+    unsigned int pid = stats->pid;
+    if (!accounted(&call, pid, &sums, &from, &to))
+        return NVML_ERROR_NOT_FOUND;
+    memset(stats, 0, sizeof *stats);
+    stats->pid = pid;
+    stats->isRunning = to > call.now;
+    int64_t end = to / call.gpu->ring_period < sums.until ? to / call.gpu->ring_period : sums.until;
+    stats->sampleCount = end > from / call.gpu->ring_period ? (unsigned int)(end - from / call.gpu->ring_period) : 0;
+    stats->sumGpuUtil = (unsigned long long)(10000 * sums.busy[0] + HALF_UP);
+    stats->sumFbUtil = (unsigned long long)(10000 * sums.dram[0] + HALF_UP);
+    if (stats->sampleCount > 0) {
+        stats->gpuUtilization = (unsigned int)(100 * sums.busy[0] / stats->sampleCount);
+        stats->memoryUtilization = (unsigned int)(100 * sums.dram[0] / stats->sampleCount);
+    }
+    stats->time = stats->isRunning ? 0 : (unsigned long long)((to - from) / 1000000);
+    stats->startTime = (unsigned long long)clock_realtime_us(from);
+    return NVML_SUCCESS;
+}
+#endif

@@ -1,4 +1,4 @@
-// Package direct makes the two NVML calls that fill a buffer of the caller into one that is reused. go-nvml allocates
+// Package direct makes the NVML calls that fill a buffer of the caller into one that is reused. go-nvml allocates
 // one for each call, and queries its size first: twice as many calls that take the driver's global lock.
 package direct
 
@@ -10,6 +10,7 @@ int nvmlDeviceGetSamples(nvmlDevice_t device, int type, unsigned long long lastS
                          unsigned int *sampleCount, void *samples);
 int nvmlDeviceGetProcessUtilization(nvmlDevice_t device, void *utilization, unsigned int *processSamplesCount,
                                     unsigned long long lastSeenTimeStamp);
+int nvmlDeviceGetAccountingPids(nvmlDevice_t device, unsigned int *count, unsigned int *pids);
 */
 import "C"
 
@@ -54,4 +55,31 @@ func ProcessUtilization(dev nvml.Device, last uint64, buffer []nvml.ProcessUtili
 	count := C.uint(len(buffer))
 	ret = nvml.Return(C.nvmlDeviceGetProcessUtilization(device, unsafe.Pointer(&buffer[0]), &count, C.ulonglong(last)))
 	return int(count), ret, true
+}
+
+// maxAccounts bounds the processes that are listed: the driver keeps some thousands that have ended.
+const maxAccounts = 1 << 13
+
+// AccountingPIDs lists the processes that the driver accounts for in a buffer that grows as needed, or what otherwise
+// lists for another implementation. The library must have nvmlDeviceGetAccountingPids.
+func AccountingPIDs(dev nvml.Device, buffer *[]uint32, otherwise func() ([]int, nvml.Return)) (pids []uint32, ret nvml.Return) {
+	device, ok := handle(dev)
+	if !ok {
+		list, ret := otherwise()
+		for _, pid := range list {
+			pids = append(pids, uint32(pid))
+		}
+		return pids, ret
+	}
+	for {
+		if len(*buffer) == 0 {
+			*buffer = make([]uint32, 128)
+		}
+		count := C.uint(len(*buffer))
+		ret = nvml.Return(C.nvmlDeviceGetAccountingPids(device, &count, (*C.uint)(unsafe.Pointer(&(*buffer)[0]))))
+		if ret != nvml.ERROR_INSUFFICIENT_SIZE || int(count) <= len(*buffer) || len(*buffer) == maxAccounts {
+			return (*buffer)[:min(int(count), len(*buffer))], ret
+		}
+		*buffer = make([]uint32, min(int(count)+128, maxAccounts))
+	}
 }

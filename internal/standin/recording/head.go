@@ -110,9 +110,13 @@ type symbolSet struct {
 var symbolSets = []symbolSet{
 	{name: "R470", branch: 470, fields: 161, metrics: 1},
 	{name: "R535", branch: 535, fields: 197, metrics: 98},
+	{name: "R550", branch: 550, fields: 197, metrics: 98},
 	{name: "R580", branch: 580, fields: 274, metrics: 210},
 	{name: "R595", branch: 595, fields: 303, metrics: 333},
-	{name: "newest", branch: 600, fields: 1 << 30, metrics: 1 << 30},
+	{name: "R610", branch: 610, fields: 1 << 30, metrics: 1 << 30},
+	{name: "R615", branch: 615, fields: 1 << 30, metrics: 1 << 30},
+	{name: "R620", branch: 620, fields: 1 << 30, metrics: 1 << 30},
+	{name: "newest", branch: 621, fields: 1 << 30, metrics: 1 << 30},
 }
 
 // adds are the functions that the exporter calls and that the set has and the one before lacks.

@@ -27,7 +27,8 @@ func TestRecordNearestSet(t *testing.T) {
 		{"a field that the branch's set lacks", has("nvmlGpmSampleGet"), "535.183.01", 198, 13, "R580"},
 		{"between the newer sets", has("nvmlDeviceGetTemperatureV"), "590.48.01", 271, 13, "R580"},
 		{"R595", has("nvmlDeviceGetTemperatureV"), "595.91.07", 271, 13, "R595"},
-		{"newer than all", has("nvmlDeviceGetTemperatureV"), "610.43.02", 271, 13, "newest"},
+		{"newer than all", has("nvmlDeviceGetTemperatureV"), "630.43.02", 271, 13, "newest"},
+		{"R610", has("nvmlDeviceGetTemperatureV"), "610.43.02", 271, 13, "R610"},
 		{"a version that is none", has(), "unknown", 0, 0, "R470"},
 	} {
 		if got := nearestSet(c.exports, c.driver, c.field, c.metric); got != c.want {

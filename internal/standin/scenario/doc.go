@@ -9,7 +9,7 @@
 //	scenario 1                                # version of the format, first
 //	title "8 x H100 SXM5, loaded"
 //	include boards/h100-sxm.scenario          # never outside the directory of the first file
-//	symbols R580                              # R470, R535, R580, R595 or newest: the exported functions
+//	symbols R580                              # R470, R535, R550, R580, R595, R610, R615, R620 or newest: the exported functions
 //	system DriverVersion = "580.105.08"       # answers that concern no GPU
 //	board h100                                # a template; the lines below belong to it
 //	  Name = "NVIDIA H100 80GB HBM3"

@@ -309,8 +309,11 @@ func (p *parser) title(tokens []token) error {
 	return nil
 }
 
+// WidelySpaced are the symbol sets that differ by much, for tests that are run under each.
+var WidelySpaced = []string{"R470", "R535", "R580", "R595", "newest"}
+
 // SymbolSets are the driver branches whose functions the stand-in driver can export.
-var SymbolSets = []string{"R470", "R535", "R580", "R595", "newest"}
+var SymbolSets = []string{"R470", "R535", "R550", "R580", "R595", "R610", "R615", "R620", "newest"}
 
 func (p *parser) symbols(tokens []token) error {
 	if len(tokens) != 1 || !slices.Contains(SymbolSets, tokens[0].text) {

@@ -11,8 +11,8 @@ type Scenario struct {
 	// Name is the name of the first file, for messages.
 	Name  string
 	Title string
-	// Symbols is the driver branch whose set of functions the stand-in driver exports: R470, R535, R580,
-	// R595 or newest. It is chosen when the library is built.
+	// Symbols is the driver branch whose set of functions the stand-in driver exports: R470, R535, R550,
+	// R580, R595, R610, R615, R620 or newest. It is chosen when the library is built.
 	Symbols string
 	GPUs    []GPU
 
