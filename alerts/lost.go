@@ -46,14 +46,19 @@ func lost() []Alert {
 				"If none was removed, reboot the node and check power, riser and seating."},
 		{Name: "GPUVerdictsDisagree", Severity: Warning, Labels: append([]string{"only"}, gpuLabels...),
 			For: minutes30, Keep: minutes5, Dashboard: gpuDashboard,
-			Expr: `label_replace(group` + byGPU + `(gpu_taint_info{effect=~"NoSchedule|NoExecute"}) unless on (` + onGPU + ") " + healthRecord +
+			Expr: `label_replace(group` + byGPU + `(gpu_taint_info{effect=~"NoSchedule|NoExecute"}) unless on (` + onGPU + ") " +
+				healthRecord +
 				`, "only", "driver", "", "")` + "\n  or label_replace(group" + byGPU + "(" + healthRecord +
-				`{state=~"needs_reset|needs_reboot|replace|lost"}) unless on (` + onGPU + `) gpu_taint_info{effect=~"NoSchedule|NoExecute"}` +
-				`, "only", "exporter", "", "")` + "\n    and on (cluster, node) " + `(gpu_exporter_source_up{source="resource_slices"} == 1)`,
+				`{state=~"needs_reset|needs_reboot|replace|lost"}) unless on (` + onGPU +
+				`) gpu_taint_info{effect=~"NoSchedule|NoExecute"}` +
+				`, "only", "exporter", "", "")` + "\n    and on (cluster, node) " +
+				`(gpu_exporter_source_up{source="resource_slices"} == 1)`,
 			Summary: "The exporter and the DRA driver disagree about a GPU.",
-			Description: `{{ if eq $labels.only "driver" }}The DRA driver has tainted ` + atGPU + ", so that no pod is placed on it, and the exporter " +
+			Description: `{{ if eq $labels.only "driver" }}The DRA driver has tainted ` + atGPU +
+				", so that no pod is placed on it, and the exporter " +
 				"finds it healthy: gpu_taint_info has the reason. If the fault has passed, remove the taint." +
-				`{{ else }}The exporter finds that ` + atGPU + " needs a repair, and the DRA driver has not tainted it: pods are placed on it. " +
+				`{{ else }}The exporter finds that ` + atGPU +
+				" needs a repair, and the DRA driver has not tainted it: pods are placed on it. " +
 				"Cordon the node, or taint the device by a DeviceTaintRule.{{ end }}"},
 		{Name: "GPURepairRequired", Severity: Critical, Labels: append([]string{"state"}, gpuLabels...),
 			For: 2 * minute, Keep: minutes5, Dashboard: gpuDashboard,

@@ -251,7 +251,8 @@ func problems() []problem {
 // GPU, which is cheap: most GPUs have none.
 func problemGPUs() []Record {
 	const gpuOf = "cluster, node, uuid, gpu"
-	parts := []string{"group by (" + gpuOf + `, state, problem) (label_replace(gpu_health_reason_info, "problem", "$1", "reason", "(.+)"))`}
+	parts := []string{"group by (" + gpuOf +
+		`, state, problem) (label_replace(gpu_health_reason_info, "problem", "$1", "reason", "(.+)"))`}
 	for _, p := range problems() {
 		parts = append(parts, fmt.Sprintf(`label_replace(label_replace(group by (%s) (%s), "problem", "%s", "", ""), `+
 			`"state", "degraded", "", "")`, gpuOf, p.devs, p.name))
@@ -359,10 +360,12 @@ func useAboveRequest() Record {
 		Help: "Use divided by request, of containers that share a GPU and use more than they requested: of its memory, or of " +
 			"its time (quantity busy, mean of 5 minutes, only while the GPU is busy to 90 %). The request is the guaranteed " +
 			"amount, else the limit, else the share of the GPU.",
-		Expr: over("memory", "sum"+each+"(gpu_container_memory_used_bytes)", "max"+each+"(gpu_container_memory_guaranteed_bytes) or max"+
-			each+"(gpu_container_memory_limit_bytes) or "+share+" * on ("+onGPU+") group_left () max by ("+onGPU+
-			") (gpu_memory_total_bytes)", " and on (cluster, node, uuid, gpu) "+sharingContainers+" > 1") + "\n  or " +
-			over("busy", "sum"+each+"(rate(gpu_container_busy_seconds_total[5m]))", "max"+each+"(gpu_container_compute_limit_ratio) or "+share,
+		Expr: over("memory", "sum"+each+"(gpu_container_memory_used_bytes)",
+			"max"+each+"(gpu_container_memory_guaranteed_bytes) or max"+
+				each+"(gpu_container_memory_limit_bytes) or "+share+" * on ("+onGPU+") group_left () max by ("+onGPU+
+				") (gpu_memory_total_bytes)", " and on (cluster, node, uuid, gpu) "+sharingContainers+" > 1") + "\n  or " +
+			over("busy", "sum"+each+"(rate(gpu_container_busy_seconds_total[5m]))",
+				"max"+each+"(gpu_container_compute_limit_ratio) or "+share,
 				" and on (cluster, node, uuid, gpu) "+sharingContainers+" > 1 and on (cluster, node, uuid, gpu) sum"+byGPU+
 					"(rate(gpu_busy_seconds_total[5m])) > 0.9")}
 }

@@ -217,7 +217,8 @@ func TestShares(t *testing.T) {
 			"a/q/c nvidia.com/gpu=" + GPUA + "::1"},
 			[]string{"nvidia.com/gpu=" + replicaIDs(GPUA, 2)},
 			[]string{"a/p/c nvidia.com/gpu A 0.6667 shared", "a/q/c nvidia.com/gpu A 0.3333 shared"}, false},
-		{"two resources of one GPU count apart", []string{"a/p/c nvidia.com/gpu=" + GPUA, "a/q/c nvidia.com/gpu.shared=" + GPUB + "::0"},
+		{"two resources of one GPU count apart", []string{"a/p/c nvidia.com/gpu=" + GPUA,
+			"a/q/c nvidia.com/gpu.shared=" + GPUB + "::0"},
 			[]string{"nvidia.com/gpu=" + GPUA, "nvidia.com/gpu.shared=" + replicaIDs(GPUB, 5)},
 			[]string{"a/p/c nvidia.com/gpu A 1", "a/q/c nvidia.com/gpu.shared B 0.2 shared"}, false},
 		{"MIG", []string{"a/p/c nvidia.com/mig-3g.40gb=" + migD3, "a/q/c nvidia.com/mig-3g.40gb=" + migD7},
@@ -233,7 +234,8 @@ func TestShares(t *testing.T) {
 			[]string{"nvidia.com/gpu=nvidia2/gi3/vgpu0,nvidia2/gi3/vgpu1,nvidia2/gi7/vgpu0"},
 			[]string{"a/q/c nvidia.com/gpu D D3 0.5 shared"}, false},
 		{"AWS", []string{"a/q/c k8s.amazonaws.com/vgpu=" + GPUA + "-0"},
-			[]string{"k8s.amazonaws.com/vgpu=" + GPUA + "-0," + GPUA + "-1"}, []string{"a/q/c k8s.amazonaws.com/vgpu A 0.5 shared"}, false},
+			[]string{"k8s.amazonaws.com/vgpu=" + GPUA + "-0," + GPUA + "-1"}, []string{"a/q/c k8s.amazonaws.com/vgpu A 0.5 shared"},
+			false},
 		{"nos limits memory", []string{"a/p/c nvidia.com/gpu-10gb=" + GPUA + "::0," + GPUA + "::1",
 			"a/q/c nvidia.com/gpu-20gb=" + GPUA + "::0"},
 			[]string{"nvidia.com/gpu-10gb=" + replicaIDs(GPUA, 2), "nvidia.com/gpu-20gb=" + replicaIDs(GPUA, 1)},
@@ -318,7 +320,8 @@ func TestResourcesAndPods(t *testing.T) {
 		"b/q/c aliyun.com/gpu-mem="+GPUB+"-_-1,"+GPUB+"-_-2",
 		"c/r/c gpu.nvidia.com:x=gpu-0",
 		"d/none/c rdma/hca=2",
-	), devices: ids("nvidia.com/gpu="+GPUA+","+GPUB+","+GPUA, "aliyun.com/gpu-mem=x,y,z", "rdma/hca=1,2", "nvidia.com/mig-1g.10gb="+migD3,
+	), devices: ids("nvidia.com/gpu="+GPUA+","+GPUB+","+GPUA, "aliyun.com/gpu-mem=x,y,z", "rdma/hca=1,2",
+		"nvidia.com/mig-1g.10gb="+migD3,
 		"nvidia.com/hostdev=0000:18:00.0", "nvidia.com/gpumem=1,2")}
 	m := newClock().source(k)
 	h := poll(t, m)
@@ -519,11 +522,13 @@ func TestHealth(t *testing.T) {
 	k := &fakeKubelet{pods: pods("a/p/c nvidia.com/gpu=" + GPUA)}
 	m := c.source(k)
 	h := poll(t, m)
-	if s := h.Sources[0]; s.Name != "podresources" || !s.Up || s.Message != "" || s.LastSuccess.Or(time.Time{}) != c.now || s.Errors != 0 ||
+	if s := h.Sources[0]; s.Name != "podresources" || !s.Up || s.Message != "" || s.LastSuccess.Or(time.Time{}) != c.now ||
+		s.Errors != 0 ||
 		!s.Duration.Present() {
 		t.Errorf("good: %+v", s)
 	}
-	if l := h.PollGroups; len(l) != 1 || l[0].PollGroup != gpu.PollKubelet || l[0].Interval != DefaultInterval || !l[0].Duration.Present() {
+	if l := h.PollGroups; len(l) != 1 || l[0].PollGroup != gpu.PollKubelet || l[0].Interval != DefaultInterval ||
+		!l[0].Duration.Present() {
 		t.Errorf("poll groups: %+v", l)
 	}
 	good := c.now
@@ -540,7 +545,8 @@ func TestHealth(t *testing.T) {
 	wantLines(t, h, "a/p/c nvidia.com/gpu A 1")
 	c.advance(5 * time.Minute)
 	h = m.Allocations(node())
-	if s := h.Sources[0]; h.Known || !h.Configured || s.Message != "/run/k.sock: broken in two lines; the last response is 5m35s old and "+
+	if s := h.Sources[0]; h.Known || !h.Configured || s.Message != "/run/k.sock: broken in two lines; the last response is 5m35s old "+
+		"and "+
 		"no longer used" {
 		t.Errorf("too old: %+v", h)
 	}
@@ -632,7 +638,8 @@ func TestHalfAMillionIDs(t *testing.T) {
 	for i := range many {
 		many[i] = fmt.Sprintf("%s-_-%d", GPUA, i)
 	}
-	k := &fakeKubelet{pods: &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{{Namespace: "a", Name: "p",
+	k := &fakeKubelet{pods: &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{{Namespace: "a",
+		Name: "p",
 		Containers: []*podresources.ContainerResources{{Name: "c", Devices: []*podresources.ContainerDevices{
 			{ResourceName: "aliyun.com/gpu-mem", DeviceIds: many}}}}}}}}
 	m := newClock().source(k)
@@ -704,8 +711,10 @@ func (s listingSlices) Run(context.Context) { *s.ran = true }
 // A taint is that of its GPU, once; a device of another node or without address has none.
 func TestTaints(t *testing.T) {
 	lost := gpu.Taint{Key: "gpu.nvidia.com/gpu-lost", Value: "true", Effect: "NoExecute"}
-	s := snapshot{slices: &source.Slices{{"d", "a"}: {UUID: GPUA, Taints: []gpu.Taint{lost}}, {"e", "a"}: {UUID: GPUA, Taints: []gpu.Taint{lost}},
-		{"d", "other"}: {UUID: "GPU-99999999-0000-4000-8000-000000000000", Taints: []gpu.Taint{lost}}, {"d", "x"}: {Taints: []gpu.Taint{lost}}}}
+	s := snapshot{slices: &source.Slices{{"d", "a"}: {UUID: GPUA, Taints: []gpu.Taint{lost}},
+		{"e", "a"}:     {UUID: GPUA, Taints: []gpu.Taint{lost}},
+		{"d", "other"}: {UUID: "GPU-99999999-0000-4000-8000-000000000000", Taints: []gpu.Taint{lost}},
+		{"d", "x"}:     {Taints: []gpu.Taint{lost}}}}
 	got := s.taints(&gpu.Inventory{GPUs: []gpu.InventoryGPU{{UUID: GPUA}, {UUID: GPUB, Index: 1}}})
 	if len(got) != 1 || !slices.Equal(got[GPUA], []gpu.Taint{lost}) {
 		t.Errorf("%+v", got)

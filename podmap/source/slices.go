@@ -212,7 +212,8 @@ func (d *sliceDevice) keep() *SliceDevice {
 	}
 	// Kubernetes allows 16 taints per device.
 	for _, t := range d.Taints[:min(len(d.Taints), 16)] {
-		out.Taints = append(out.Taints, gpu.Taint{Key: gpu.Printable(t.Key), Value: gpu.Printable(t.Value), Effect: gpu.Printable(t.Effect)})
+		out.Taints = append(out.Taints, gpu.Taint{Key: gpu.Printable(t.Key), Value: gpu.Printable(t.Value),
+			Effect: gpu.Printable(t.Effect)})
 	}
 	for key, v := range d.Capacity {
 		out.Capacity[key[strings.LastIndexByte(key, '/')+1:]] = v.Value

@@ -82,7 +82,8 @@ func TestReadSlices(t *testing.T) {
 	// A ResourceSlice in the JSON of k8s.io/api v0.37.2, resource/v1/types.go: DeviceTaint.
 	got, err := ReadSlices(strings.NewReader(list(`{"driver":"d","pool":{"name":"p"},"devices":[{"name":"x","taints":[{"key":` +
 		`"gpu.nvidia.com/xid","value":"79","effect":"NoExecute","timeAdded":"2026-11-01T00:00:00Z"}]}]}`)))
-	if err != nil || !slices.Equal(got.Device("d", "x").Taints, []gpu.Taint{{Key: "gpu.nvidia.com/xid", Value: "79", Effect: "NoExecute"}}) {
+	if err != nil || !slices.Equal(got.Device("d", "x").Taints,
+		[]gpu.Taint{{Key: "gpu.nvidia.com/xid", Value: "79", Effect: "NoExecute"}}) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	for _, text := range []string{"", "{", `{"items":[{"spec":{"driver":7}}]}`} {

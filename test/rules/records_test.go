@@ -118,7 +118,8 @@ func recordings() []recording {
 			}},
 		// q-0 has limits of its own, GPU B is not busy, and node n2's GPU has one container.
 		{name: "containers that use more of a shared GPU than they requested",
-			series: podOn("$A", "p-0", "0+42x60", "0.5x60") + podOn("$A", "q-0", "0+15x60", "0.5x60") + podOn("$B", "s-0", "0+36x60", "0.5x60") +
+			series: podOn("$A", "p-0", "0+42x60", "0.5x60") + podOn("$A", "q-0", "0+15x60", "0.5x60") + podOn("$B", "s-0", "0+36x60",
+				"0.5x60") +
 				podOn("$B", "t-0", "0+6x60", "0.5x60") + podOn(node2("C"), "u-0", "0+60x60", "0.5x60") +
 				`gpu_busy_seconds_total{$A} 0+57x60
 				gpu_busy_seconds_total{$B} 0+42x60
