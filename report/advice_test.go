@@ -11,6 +11,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/metric"
 	"github.com/gpu-exporter/gpu-exporter/report/prices"
+	"github.com/gpu-exporter/gpu-exporter/report/series"
 )
 
 func no(int64) float64 { return 0 }
@@ -628,6 +629,40 @@ func TestWithoutAllocation(t *testing.T) {
 			if !w.LastSeen.Equal(monday.Add(4*day)) || w.GPUsNow != 0 {
 				t.Errorf("%+v", w)
 			}
+		}
+	}
+}
+
+// A GPU that is busy in one step: the release of an earlier fold was wrong in the fold in which it ran.
+func TestValidationOfARelease(t *testing.T) {
+	l := load{allocations: []*allocation{{busy: series.Track{V: slices.Repeat([]float32{0}, 2880)}, typical: 1}}}
+	l.allocations[0].busy.V[2000] = 0.5
+	o := Defaults()
+	an := &analysis{p: series.NewPeriod(monday, tenDays, 5*time.Minute), opt: &o}
+	// Folds begin at 1,440, 1,800, 2,160 and 2,520; before the third and the fourth it had been busy a short time ago.
+	if v := an.validateRelease(&l); v == nil || v.Folds != 2 || math.Abs(v.Worst-1./360) > 1e-9 || math.Abs(v.Exceeded-1./720) > 1e-9 {
+		t.Errorf("%+v", v)
+	}
+}
+
+// Jobs whose pods start together are placed together, replicas of a service are not.
+func TestGangs(t *testing.T) {
+	p := series.NewPeriod(monday, tenDays, 5*time.Minute)
+	o := Defaults()
+	an := &analysis{p: p, opt: &o, facts: newGPUFacts()}
+	for kind, want := range map[string]bool{"Job": true, "StatefulSet": true, "Deployment": false} {
+		l := &load{key: loadKey{namespace: "team", kind: kind, name: "x"}}
+		for i := range 2 {
+			l.allocations = append(l.allocations, &allocation{key: allocationKey{pod: fmt.Sprint("x-", i), node: "n"},
+				busy: series.Track{V: []float32{1, 1}}, typical: 1})
+		}
+		runs := an.runs(l, &document.Workload{})
+		if len(runs) != 2 || (runs[0].Gang != "") != want {
+			t.Errorf("%s: %+v", kind, runs)
+		}
+		l.allocations = l.allocations[:1]
+		if runs = an.runs(l, &document.Workload{}); runs[0].Gang != "" {
+			t.Errorf("one pod of a %s is a gang", kind)
 		}
 	}
 }

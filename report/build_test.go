@@ -199,6 +199,17 @@ func TestNoData(t *testing.T) {
 	}
 }
 
+// The matchers that find nothing are named.
+func TestNoDataOfMatch(t *testing.T) {
+	for match, want := range map[string]string{"": "the period has no series", `cluster="x"`: `with --match cluster="x", the period has`} {
+		var s scene
+		s.add("up", map[string]string{"cluster": "x"}, constant(1))
+		if _, err := s.report(t, func(o *Options) { o.Match = match }); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", match, err)
+		}
+	}
+}
+
 func TestPartial(t *testing.T) {
 	var s scene
 	s.node("n1", h100, 8, states{"busy": 8}, nil)

@@ -167,3 +167,22 @@ func TestPlans(t *testing.T) {
 		t.Errorf("%+v", empty)
 	}
 }
+
+func TestStates(t *testing.T) {
+	s := States{Busy: 1, Gap: 2, Idle: 4, Unallocated: 8, Unavailable: 16, Unknown: 32, NotReported: 64}
+	if s.Sum() != 127 || s.Reported() != 63 || s.Unused() != 6 {
+		t.Errorf("%v %v %v", s.Sum(), s.Reported(), s.Unused())
+	}
+	for i := range StateCount {
+		if s.Of(i) != float64(int(1)<<i) || i < NotReported && StatesByLabel()[i.String()] != i {
+			t.Errorf("%s is %v", i, s.Of(i))
+		}
+	}
+	if len(StatesByLabel()) != int(NotReported) || NotReported.String() != "not_reported" || Idle.String() != "idle" {
+		t.Errorf("%v", StatesByLabel())
+	}
+	twice := s
+	if twice.Plus(s, 2); twice.Sum() != 3*127 || twice.Gap != 6 {
+		t.Errorf("%+v", twice)
+	}
+}

@@ -3,6 +3,7 @@ package replay
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 )
 
@@ -115,6 +116,16 @@ func TestRun(t *testing.T) {
 			near(&got.Requested, tt.want.Requested)
 			if got != tt.want {
 				t.Errorf("%+v, want\n%+v", got, tt.want)
+			}
+			// What ends early is not feasible, and nothing else is.
+			for _, budget := range []float64{0, 0.01, 0.1, 0.2, 0.5, 0.9} {
+				if is := Within(tt.nodes, tt.pods, budget); is.Feasible(budget) != got.Feasible(budget) || is.Feasible(budget) && is.Placed != got.Placed {
+					t.Errorf("within %g: %+v", budget, is)
+				}
+			}
+			sorted := slices.Clone(tt.pods)
+			if Sort(sorted); Run(tt.nodes, sorted).Waited != got.Waited {
+				t.Error("the order of pods counts")
 			}
 		})
 	}
