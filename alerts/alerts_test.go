@@ -314,3 +314,36 @@ func TestDurations(t *testing.T) {
 		}
 	}
 }
+
+// Mimir refuses groups of more than twenty rules. Without a URL of Grafana there is no link that leads nowhere, and the
+// default job is not that of another exporter.
+func TestShippedRules(t *testing.T) {
+	c := Default()
+	records, err := c.RecordingRules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules, err := c.AlertRules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range append(records, rules...) {
+		if len(g.Rules) > 20 {
+			t.Errorf("%s has %d rules", g.Name, len(g.Rules))
+		}
+		for _, r := range g.Rules {
+			for _, p := range r.Annotations {
+				if p.Name == "dashboard_url" {
+					t.Errorf("%s has the relative link %s", r.Alert, p.Value)
+				}
+			}
+		}
+	}
+	job := regexp.MustCompile("^(?:" + c.Job + ")$")
+	for name, own := range map[string]bool{"gpu-exporter": true, "monitoring/gpu-exporter": true, "nvidia-gpu-exporter": false,
+		"monitoring/nvidia-gpu-exporter": false, "dcgm-exporter": false} {
+		if job.MatchString(name) != own {
+			t.Errorf("the default job %s: %s", c.Job, name)
+		}
+	}
+}

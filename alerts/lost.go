@@ -67,7 +67,7 @@ func lost() []Alert {
 				"\n  unless on (" + onGPU + ") (gpu_device_up == 0)",
 			Summary: "A GPU has to be reset or replaced, or its node rebooted.",
 			Description: "The verdict on " + atGPU + " is {{ $labels.state }}. " +
-				`{{ if eq $labels.state "needs_reset" }}Cordon the node, let the pods on the GPU finish or delete them, stop the ` +
+				`{{ if eq $labels.state "needs_reset" }}Cordon the node, agree with the owners of the GPU's pods, stop the ` +
 				"node's GPU monitoring and " + resetByUUID + `.` +
 				`{{ else if eq $labels.state "needs_reboot" }}Drain the node and restart it.` +
 				`{{ else if eq $labels.state "replace" }}Errors will recur: keep the node cordoned and have the GPU replaced. ` +

@@ -40,7 +40,7 @@ func nodeDashboard() Dashboard {
 				alertCounts(3, "gpu_exporter_build_info{"+n+"}", `cluster=~"$cluster"`, `node=~"$node"`),
 			), line(6, alertTable(24, `cluster=~"$cluster"`, `node=~"$node"`))}},
 			{Title: "GPUs", Lines: []Line{
-				line(10, table(24, "GPUs of the node", "GPU",
+				line(11, table(24, "GPUs of the node", "GPU",
 					"All GPUs of the node, available or not. Click a GPU for its dashboard.",
 					label("gpu", "GPU").to(toGPUOfNode()).wide(60), label("model", "Model"),
 					value("Health", Plain, maximum(gpuInfo,
@@ -64,7 +64,7 @@ func nodeDashboard() Dashboard {
 						step(0.2, Red)).wide(100),
 					value("XIDs in range", Number, total(perGPU, xids(n, "$__range"))).at(badIfAny()...).wide(110),
 					value("Last busy", When, "1000 * "+maximum(perGPU,
-						"gpu_last_busy_timestamp_seconds{"+n+"}")).wide(130),
+						"gpu_last_busy_timestamp_seconds{"+n+"}")).wide(150),
 					label("uuid", "UUID"))),
 				line(7,
 					timeline(24, "GPU states", "State of each GPU, from its utilization of the last 60 s. "+
