@@ -14,9 +14,9 @@ import (
 
 // Without the host's PID namespace the memory of containers that share a GPU comes from their cgroups where the kernel
 // accounts it, with the limits that the driver enforces, and adds up to the GPU's. Where the kernel accounts a part only,
-// it is not used. One scenario, of a new driver and of R535.
+// it is not used. The files are the kernel's, whatever the driver's branch.
 func TestMemoryByCgroup(t *testing.T) {
-	for _, symbols := range []string{"newest", "R535"} {
+	for _, symbols := range []string{"R620", "R615", "R550"} {
 		t.Run(symbols, func(t *testing.T) {
 			isolated(t, func(t *testing.T) {
 				text := strings.Replace(twoGPUs, "symbols R580", "symbols "+symbols, 1) +
