@@ -395,7 +395,8 @@ func TestEverySharingScheme(t *testing.T) {
 					t.Errorf("%s: nothing is wanted of the socket", c.name)
 				}
 				for _, mode := range sharingModes {
-					if mode == "dra" && c.dra == "" || mode == "slices" && c.slices == nil || mode == "jobs" && c.jobs == nil || mode == "map" && c.maps == nil {
+					if mode == "dra" && c.dra == "" || mode == "slices" && c.slices == nil || mode == "jobs" && c.jobs == nil ||
+						mode == "map" && c.maps == nil {
 						continue
 					}
 					inv, now := sharingNode(s.plain), newClock()

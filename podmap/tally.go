@@ -106,8 +106,8 @@ func (s *snapshot) allocations(inv *gpu.Inventory, pods *source.Pods, labels []s
 	return out
 }
 
-// limit adds the limits of MPS and of NVIDIA's container toolkit that the plugin set for a container to its direct allocations, where it has one GPU by
-// them.
+// limit adds the limits of MPS and of NVIDIA's container toolkit that the plugin set for a container to its direct
+// allocations, where it has one GPU by them.
 func (s *snapshot) limit(tallies map[place]*tally) {
 	for key, entry := range s.entries {
 		var found []*tally

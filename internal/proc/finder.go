@@ -150,8 +150,9 @@ func (f *Finder) look(pid int, known string) (look, error) {
 	return l, err
 }
 
-// Find returns what a PID belonged to since the previous call for it, and the container if Owned. It is Unknown if that
-// may have been several processes, or the process has moved to another container. A process that has just ended is known if it was seen before, by Find or by Watch.
+// Find returns what a PID belonged to since the previous call for it, and the container if Owned. It is Unknown if
+// that may have been several processes, or the process has moved to another container. A process that has just ended
+// is known if it was seen before, by Find or by Watch.
 func (f *Finder) Find(pid int) (gpu.Container, Owner) {
 	now := f.o.Clock()
 	if now.Sub(f.swept) > forgetAfter {
