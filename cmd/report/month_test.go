@@ -76,8 +76,9 @@ func TestExitCodes(t *testing.T) {
 		{"limit kept", server.URL, []string{"--from=2d", now, "--fail-on=idle>0.5"}, exitOK, ""},
 		{"limit exceeded", server.URL, []string{"--from=2d", now, "--fail-on=idle>0.1"}, exitFailOn, "idle is 0.125"},
 		{"partial", some.URL, []string{"--from=2d", now}, exitPartial, "a store is down"},
-		{"an account that does not add up", doubled.URL, []string{"--from=2d", now}, exitPartial, "the account is wrong: the states differ " +
-			"from the expected GPU-hours by -0.13 %, the limit is 0.1 %"},
+		{"an account that does not add up", doubled.URL, []string{"--from=2d", now}, exitPartial,
+			"the account is wrong: the states differ " +
+				"from the expected GPU-hours by -0.13 %, the limit is 0.1 %"},
 		{"no data", empty.URL, []string{"--from=2d", now}, exitNoData, "check that this server scrapes it"},
 		{"unreachable", broken.URL, []string{"--from=2d", now, "--prometheus.retries=0"}, exitBroken, "cannot reach"},
 		{"no URL", "", nil, exitUsage, "--prometheus.url"},

@@ -129,9 +129,11 @@ func TestPlans(t *testing.T) {
 	}
 	d := &Document{Period: Span{Hours: 240}, Namespaces: teams("x"),
 		Fleet: Account{Hours: 100, States: States{Busy: 54}, Cost: pointer(400), StateCost: &States{Gap: 10, Idle: 30, Unallocated: 100}},
-		Trend: []Bucket{{States: States{Busy: 7, Idle: 3}}, {States: States{Busy: 6.9, Idle: 3.1}}, {States: States{Busy: 8, NotReported: 2}}},
+		Trend: []Bucket{{States: States{Busy: 7, Idle: 3}}, {States: States{Busy: 6.9, Idle: 3.1}},
+			{States: States{Busy: 8, NotReported: 2}}},
 		Advice: []Advice{saves("a", SavesHours, "high", pointer(50)), saves("a", SavesHours, "medium", pointer(7)),
-			saves("a", SavesHours, "low", pointer(1000)), saves("a", SavesHours, "high", nil), saves("b", SavesHours, "high", pointer(20)),
+			saves("a", SavesHours, "low", pointer(1000)), saves("a", SavesHours, "high", nil),
+			saves("b", SavesHours, "high", pointer(20)),
 			saves("", SavesNodes, "medium", pointer(300)), saves("a", SavesQueue, "high", pointer(900))}}
 	unknown := d.Project(map[string]float64{"fleet": 1000, "b": 500, "typo": 1, "older": 2})
 	if !slices.Equal(unknown, []string{"older", "typo"}) {

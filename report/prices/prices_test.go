@@ -13,10 +13,11 @@ func TestPrices(t *testing.T) {
 		"": "neither", "gpus: [{model: x}]": "per_hour", "gpus: [{per_hour: 1}]": "model", "gpus: [{model: x, per_hour: -1}]": "per_hour",
 		"gpus: [{model: '[', per_hour: 1}]": "model",
 		"energy_per_kwh: .nan":              "energy_per_kwh", "energy_per_kwh: 1\npower_usage_effectiveness: 0.5": "at least 1",
-		"energy_per_kwh: 1\nbudget_per_month: {a: 5}": "needs the prices", "gpus: [{model: x, per_hour: 1}]\nbudget_per_month: {a: -5}": "of \"a\"",
-		"gpus: [{model: x, per_hour: 1e12}]": "per_hour",
-		"gpu: 1":                             "gpu",
-		"GPUs: {":                            "yaml", "gpus: [{model: x, per_hour: a}]": "cannot",
+		"energy_per_kwh: 1\nbudget_per_month: {a: 5}":                "needs the prices",
+		"gpus: [{model: x, per_hour: 1}]\nbudget_per_month: {a: -5}": "of \"a\"",
+		"gpus: [{model: x, per_hour: 1e12}]":                         "per_hour",
+		"gpu: 1":                                                     "gpu",
+		"GPUs: {":                                                    "yaml", "gpus: [{model: x, per_hour: a}]": "cannot",
 	} {
 		if _, err := Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q: %v", text, err)

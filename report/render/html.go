@@ -293,7 +293,8 @@ func trend(d *document.Document) template.HTML {
 		}
 		if d.Goal != nil { // busy is the lowest
 			v := y(d.Goal.Busy * k.States.Sum() / k.Hours)
-			fmt.Fprintf(&b, `<line class="goal" x1="%.2f" x2="%.2f" y1="%.2f" y2="%.2f"/>`, x(k.From), x(k.From)+plotWidth*k.Hours/total, v, v)
+			fmt.Fprintf(&b, `<line class="goal" x1="%.2f" x2="%.2f" y1="%.2f" y2="%.2f"/>`, x(k.From), x(k.From)+plotWidth*k.Hours/total,
+				v, v)
 		}
 	}
 	form, every := "2 Jan", 24*time.Hour

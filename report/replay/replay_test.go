@@ -57,7 +57,8 @@ func TestRun(t *testing.T) {
 			Result{Placed: 3, Waiting: 2, Waited: 32, LongestWait: 4, Occupied: 50, Requested: 82}},
 		{"without a gang one starts", nodes(4, 4), []Pod{whole("x", 2, 0, 5), whole("g0", 4, 1, 10), whole("g1", 4, 1, 10)},
 			Result{Placed: 3, Waiting: 1, Waited: 16, LongestWait: 4, Occupied: 66, Requested: 82}},
-		{"bound to a node", nodes(4, 4), []Pod{bound(whole("a", 4, 0, 10), "n1"), whole("b", 4, 0, 10), bound(whole("c", 1, 0, 10), "n1")},
+		{"bound to a node", nodes(4, 4), []Pod{bound(whole("a", 4, 0, 10), "n1"), whole("b", 4, 0, 10),
+			bound(whole("c", 1, 0, 10), "n1")},
 			Result{Placed: 2, Waiting: 1, Unplaced: 1, Waited: 10, LongestWait: 10, Occupied: 80, Requested: 90}},
 		{"another class", nodes(4), []Pod{class(whole("a", 1, 0, 10), "a100")},
 			Result{Waiting: 1, Unplaced: 1, Waited: 10, LongestWait: 10, Requested: 10}},
@@ -119,7 +120,8 @@ func TestRun(t *testing.T) {
 			}
 			// What ends early is not feasible, and nothing else is.
 			for _, budget := range []float64{0, 0.01, 0.1, 0.2, 0.5, 0.9} {
-				if is := Within(tt.nodes, tt.pods, budget); is.Feasible(budget) != got.Feasible(budget) || is.Feasible(budget) && is.Placed != got.Placed {
+				if is := Within(tt.nodes, tt.pods, budget); is.Feasible(budget) != got.Feasible(budget) || is.Feasible(budget) &&
+					is.Placed != got.Placed {
 					t.Errorf("within %g: %+v", budget, is)
 				}
 			}

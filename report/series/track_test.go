@@ -25,7 +25,8 @@ func TestTrack(t *testing.T) {
 	x.Max(3, 4)
 	x.Max(3, 3)
 	x.Max(5, 6)
-	if got := values(&x); !slices.Equal(got, []float64{4, -1, 6, -1, 2.5}) || x.From != 3 || x.End() != 8 || x.Len() != 5 || x.First(7) != 3 {
+	if got := values(&x); !slices.Equal(got, []float64{4, -1, 6, -1, 2.5}) || x.From != 3 || x.End() != 8 || x.Len() != 5 ||
+		x.First(7) != 3 {
 		t.Errorf("%v from %d", got, x.From)
 	}
 	if x.Sum() != 12.5 || x.Count() != 3 || x.Last() != 2.5 {
@@ -111,7 +112,8 @@ func TestOpening(t *testing.T) {
 func TestPeriod(t *testing.T) {
 	at := time.Date(2026, 2, 1, 0, 2, 0, 0, time.UTC)
 	p := NewPeriod(at, at.Add(24*time.Hour), 5*time.Minute)
-	if p.From != at.Add(-2*time.Minute) || p.Steps() != 288 || p.Hours() != 24 || p.PerHour() != 12 || math.Abs(p.StepHours()*12-1) > 1e-12 {
+	if p.From != at.Add(-2*time.Minute) || p.Steps() != 288 || p.Hours() != 24 || p.PerHour() != 12 ||
+		math.Abs(p.StepHours()*12-1) > 1e-12 {
 		t.Errorf("%+v", p)
 	}
 	for after, want := range map[time.Duration]int{0: -1, time.Millisecond: 0, 5 * time.Minute: 0, 5*time.Minute + time.Millisecond: 1,

@@ -95,7 +95,8 @@ func TestServiceOfTrace(t *testing.T) {
 		s.Add("gpu_container_allocation_ratio", func(u int64) (float64, bool) { _, ok := busy(u); return 1, ok },
 			append(l, "resource", "nvidia_com_gpu")...)
 		s.Add("gpu_container_memory_used_bytes", at(memory[pod], 1), l...)
-		s.Add("pod:gpu_workload:info", reporttest.Constant(1), append(l[4:8:8], "workload_type", "Deployment", "workload", "diffusion")...)
+		s.Add("pod:gpu_workload:info", reporttest.Constant(1),
+			append(l[4:8:8], "workload_type", "Deployment", "workload", "diffusion")...)
 		s.Add("gpu_info", reporttest.Constant(1), append(l[:4:4], "model", model)...)
 		s.Add("gpu_memory_total_bytes", reporttest.Constant(48<<30), l[:4]...)
 		rule := []string{"node", l[1], "model", model}
@@ -258,7 +259,8 @@ func TestFleetOfTrace(t *testing.T) {
 	var endings []ending
 	var placed []placedOfTrace
 	for i, p := range pods {
-		n, milli, from, to := number(p["num_gpu"]), number(p["gpu_milli"]), int64(number(p["scheduled_time"])), int64(number(p["deletion_time"]))
+		n, milli, from, to := number(p["num_gpu"]), number(p["gpu_milli"]), int64(number(p["scheduled_time"])),
+			int64(number(p["deletion_time"]))
 		endings = slices.DeleteFunc(endings, func(e ending) bool {
 			if e.at <= from {
 				e.gpu.left += e.milli
@@ -295,7 +297,8 @@ func TestFleetOfTrace(t *testing.T) {
 				}
 				placed = append(placed, placedOfTrace{name: p["name"], owner: kind, node: best.id, model: best.model,
 					workload: strings.ToLower(p["qos"]) + "-" + p["gpu_milli"] + "-" + p["cpu_milli"],
-					uuid:     best.id + "-" + strconv.Itoa(k), from: begin + max(0, from-(end-window)), to: begin + min(window, to-(end-window)),
+					uuid:     best.id + "-" + strconv.Itoa(k), from: begin + max(0, from-(end-window)),
+					to:    begin + min(window, to-(end-window)),
 					share: float64(milli) / 1000, busy: busy * float64(milli) / 1000})
 			}
 		}
@@ -362,7 +365,8 @@ func TestFleetOfTrace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d pods, %d workloads, %d pieces of advice, in %v", len(placed), len(d.Workloads), len(d.Advice), time.Since(start).Round(time.Second))
+	t.Logf("%d pods, %d workloads, %d pieces of advice, in %v", len(placed), len(d.Workloads), len(d.Advice),
+		time.Since(start).Round(time.Second))
 	if d.Partial || math.Abs(d.Checks.Difference) > 1e-6 || len(d.Nodes) != len(nodes) || len(d.Models) != len(of) {
 		t.Errorf("%v, difference %g, %d nodes, %d models", d.PartialReasons, d.Checks.Difference, len(d.Nodes), len(d.Models))
 	}
