@@ -133,7 +133,8 @@ func rules() []rule {
 		{"reasons", named("clocks_event_reasons.active", "clocks_event_reasons.supported"), true, compareReasons},
 		{"text", func(f field) bool { return f.label != "" && f.family.Type != catalog.StateSet }, false, compareText},
 		{"state", func(f field) bool { return f.label != "" }, false, compareState},
-		{"reason", func(f field) bool { return limited(f) && strings.Contains(f.Note, "Active ->") }, true, compareReason},
+		{"reason", func(f field) bool { return limited(f) && strings.Contains(f.Note, "Active ->") }, true,
+			compareReason},
 		{"reason time", limited, true, number(1e-6, 1, 0.01)},
 		{"flag", noted("Enabled -> 1", "Yes -> 1", "Active -> 1"), false, compareFlag},
 		{"flag", named("fabric.health."), false, compareFlag},
@@ -141,14 +142,16 @@ func rules() []rule {
 		{"fan", named("fan.speed"), true, compareFans},
 		{"utilization", noted("% -> ratio"), true, number(0.01, 0.25, 0)}, // of an engine: both are momentary
 		{"temperature", named("temperature."), true, number(1, 2, 0)},
-		{"power", func(f field) bool { return watts(f) && strings.Contains(f.Field, "draw") }, true, number(1, 2, 0.05)},
+		{"power", func(f field) bool { return watts(f) && strings.Contains(f.Field, "draw") }, true,
+			number(1, 2, 0.05)},
 		{"power limit", watts, false, number(1, 0.5, 0)},
 		// nvidia-smi rounds to whole MiB; used memory changes with every process.
 		{"memory size", named("memory.total", "memory.reserved"), false, number(1<<20, 1.5*(1<<20), 0)},
 		{"memory", noted("MiB -> bytes"), false, number(1<<20, 64<<20, 0)},
 		{"clock limit", named("clocks.max."), false, number(1e6, 1e6, 0)},
 		{"clock", noted("MHz -> hertz"), true, number(1e6, 100e6, 0.15)},
-		{"link", named("pcie.link.gen.current", "pcie.link.gen.gpucurrent", "pcie.link.width.current"), true, number(1, 0, 0)},
+		{"link", named("pcie.link.gen.current", "pcie.link.gen.gpucurrent", "pcie.link.width.current"), true,
+			number(1, 0, 0)},
 		{"performance state", named("pstate"), true, number(1, 0, 0)},
 		{"number", func(field) bool { return true }, false, number(1, 0, 0)},
 	}
@@ -212,7 +215,8 @@ func (r reading) judge(fields []field) result {
 	if !exported && r.uncounted() {
 		return result{"", notCompared, "this driver does not count the reason"}
 	}
-	if !exported && r.Field != encoderSessions && strings.HasPrefix(r.Field, "encoder.stats.") && r.device[encoderSessions] == "0" {
+	if !exported && r.Field != encoderSessions && strings.HasPrefix(r.Field, "encoder.stats.") &&
+		r.device[encoderSessions] == "0" {
 		return result{"", notCompared, "a mean of no session"}
 	}
 	if !exported {

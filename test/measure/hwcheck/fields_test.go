@@ -122,7 +122,8 @@ func TestAgreement(t *testing.T) {
 		"ecc.errors.corrected.volatile.total": {SMI: "0", Ours: "0", Verdict: agrees},
 		"clocks_event_reasons.sw_power_cap":   {SMI: "Not Active", Ours: "+0 s", Verdict: agrees},
 		"clocks_event_reasons.active":         {SMI: "0x0000000000000001", Ours: "none", Verdict: agrees},
-		"timestamp":                           {SMI: c["timestamp"], Verdict: notCompared, Remark: "a scrape has a timestamp of its own"},
+		"timestamp": {SMI: c["timestamp"], Verdict: notCompared,
+			Remark: "a scrape has a timestamp of its own"},
 	} {
 		want.Field = name
 		if got := rowOf(t, rows, name); got != want {
@@ -216,7 +217,8 @@ func TestFans(t *testing.T) {
 			strings.ReplaceAll(fan, "%s", "0")+strings.ReplaceAll(speeds, " ", "\n"+strings.ReplaceAll(fan, "%s", "1")))
 	}
 	fields := allFields(t)
-	for theirs, want := range map[string]verdict{"30": agrees, "35 %": agrees, "52": agrees, "70": differs, "20": differs,
+	for theirs, want := range map[string]verdict{"30": agrees, "35 %": agrees, "52": agrees, "70": differs,
+		"20":    differs,
 		"[N/A]": onlyExported} {
 		c := device{"uuid": "GPU-1", "fan.speed": theirs}
 		if got := rowOf(t, compare(fields, c, fans("0.3 0.45"), fans("0.32 0.5")), "fan.speed"); got.Verdict != want {
@@ -262,7 +264,8 @@ gpu_clock_event_active{uuid="GPU-1",reason="sync_boost"} 1
 		{"clocks_event_reasons.active", "0x04", nil, differs},           // sync boost too
 		{"clocks_event_reasons.active", "0x14", nil, agrees},
 		{"clocks_event_reasons.hw_thermal_slowdown", "Not Active", nil, notCompared}, // R535 does not count it
-		{"clocks_event_reasons.hw_thermal_slowdown", "Not Active", device{"clocks_event_reasons_counters.hw_thermal_slowdown": "0"},
+		{"clocks_event_reasons.hw_thermal_slowdown", "Not Active",
+			device{"clocks_event_reasons_counters.hw_thermal_slowdown": "0"},
 			notExported},
 		{"utilization.gpu", "[N/A]", nil, onlyExported},
 		{"utilization.gpu", "[N/A]", device{"mig.mode.current": "Enabled"}, notCompared},
@@ -293,7 +296,8 @@ func TestBetter(t *testing.T) {
 
 func TestParseHelp(t *testing.T) {
 	got := parseHelp(
-		"List of valid properties to query for the switch \"--query-gpu=\":\n\n\"timestamp\"\nThe timestamp of when the query was " +
+		"List of valid properties to query for the switch \"--query-gpu=\":\n\n\"timestamp\"\nThe timestamp of when " +
+			"the query was " +
 			"made.\n\n" +
 			"\"name\" or \"gpu_name\"\nThe official product name, \"as sold\".\n\n\"clocks_event_reasons.active\" or " +
 			"\"clocks_throttle_reasons.active\"\n",
@@ -307,7 +311,8 @@ func TestParseHelp(t *testing.T) {
 }
 
 func TestParseCSVErrors(t *testing.T) {
-	for _, text := range []string{"", "No devices were found\n", "uuid, name\n", "uuid\nGPU-1\n", "uuid, name\nGPU-1, a, b\n"} {
+	for _, text := range []string{"", "No devices were found\n", "uuid, name\n", "uuid\nGPU-1\n",
+		"uuid, name\nGPU-1, a, b\n"} {
 		if devs, err := parseCSV(text, []string{"uuid", "name"}); err == nil {
 			t.Errorf("%q: %v", text, devs)
 		}

@@ -46,7 +46,8 @@ type config struct {
 	// only are the stages to run; empty: all. The flags changeMIG and causeXIDs allow those that change the GPU.
 	only                 []string
 	changeMIG, causeXIDs bool
-	// library is the NVML library, empty for the system's; cgroups, kmsg, strace and mpsControl are where they are found. under is a
+	// library is the NVML library, empty for the system's; cgroups, kmsg, strace and mpsControl are where they are
+	// found. under is a
 	// command line that runs the exporter and the probe, and flags are more of the exporter's.
 	library, cgroups, kmsg, strace, mpsControl string
 	under, flags                               []string
@@ -101,7 +102,8 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	f.StringVar((*string)(&c.smi), "nvidia-smi", "nvidia-smi", "`path` of nvidia-smi, or its name on PATH")
 	f.StringVar(&c.out, "out", "", "`file` of the report (default docs/hardware/MODEL-DRIVER.md)")
 	f.StringVar(&c.gpu, "gpu", "", "index or UUID of the `GPU` to load (default the first that is not in MIG mode)")
-	f.StringVar(&c.load, "load", loadAuto, "`program` that uses a GPU as load.c does; auto builds that with cc, manual is a "+
+	f.StringVar(&c.load, "load", loadAuto, "`program` that uses a GPU as load.c does; auto builds that with cc, "+
+		"manual is a "+
 		"load that runs already, none leaves all loads out")
 	f.Float64Var(&c.duty, "duty", 0.3, "`share` of each second for which the load keeps the GPU busy")
 	f.DurationVar(&c.period, "period", time.Minute, "how long to measure in each stage")
@@ -112,7 +114,8 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	f.StringVar(&c.cgroups, "cgroups", "/sys/fs/cgroup", "`directory` in which to make cgroups")
 	f.StringVar(&c.kmsg, "kmsg", "/dev/kmsg", "`path` of the kernel log")
 	f.StringVar(&c.strace, "strace", "strace", "`path` of strace, or its name on PATH")
-	f.StringVar(&c.mpsControl, "mps-control", "nvidia-cuda-mps-control", "`path` of MPS' control daemon, or its name on PATH")
+	f.StringVar(&c.mpsControl, "mps-control", "nvidia-cuda-mps-control",
+		"`path` of MPS' control daemon, or its name on PATH")
 	under := f.String("under", "", "`command` that runs the exporter and direct calls, such as env NAME=VALUE")
 	f.BoolVar(&c.saveJournal, "record", true, "save the driver calls with gpu-exporter record beside the report")
 	if err := f.Parse(args); err != nil {
@@ -312,7 +315,8 @@ func (r *run) compareXML(ctx context.Context, e *exporter) {
 }
 
 // compareDevices compares what read returns for each GPU.
-func (r *run) compareDevices(ctx context.Context, e *exporter, name string, fields []field, read func() ([]device, error)) {
+func (r *run) compareDevices(ctx context.Context, e *exporter, name string, fields []field,
+	read func() ([]device, error)) {
 	rows := map[string][]Row{}
 	err := func() error {
 		for range attempts {
@@ -390,7 +394,8 @@ func (c config) record(ctx context.Context, path string) Check {
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// The outcomes of a check. Not tested: the hardware or the machine does not offer it, or a flag left it out; incomplete: it should have been checked and was
+// The outcomes of a check. Not tested: the hardware or the machine does not offer it, or a flag left it out;
+// incomplete: it should have been checked and was
 // not.
 const (
 	passed     = "passed"
@@ -403,7 +408,8 @@ const (
 type Check struct{ Name, Expected, Measured, Outcome, Detail string }
 
 func (c Check) with(outcome, format string, args ...any) Check {
-	c.Outcome, c.Detail = outcome, strings.TrimRight(strings.TrimSuffix(oneLine(fmt.Sprintf(format, args...)), "; <nil>"), "; ")
+	c.Outcome, c.Detail = outcome, strings.TrimRight(strings.TrimSuffix(oneLine(fmt.Sprintf(format, args...)),
+		"; <nil>"), "; ")
 	return c
 }
 

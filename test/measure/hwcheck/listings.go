@@ -12,7 +12,8 @@ import (
 	"strings"
 )
 
-// xmlFields are the fields of nvidia-smi --query-gpu by their place in nvidia-smi -q -x, below <gpu>: the second list of
+// xmlFields are the fields of nvidia-smi --query-gpu by their place in nvidia-smi -q -x, below <gpu>: the second list
+// of
 // the same values. The names are those of NVIDIA/k8s-test-infra 3b2b865d91b1844baa9feeca2820d2fab65414c7,
 // tests/e2e/go/assertions/nvidiasmi/testdata/hardware (drivers 580 and 595).
 var xmlFields = map[string]string{
@@ -177,13 +178,12 @@ func (r *run) compareListings(ctx context.Context, e *exporter) {
 			continue
 		}
 		n, differences := l.compare(text, s)
-		switch {
-		case n == 0:
+		if n == 0 && len(differences) == 0 {
 			r.add(c.skipped("nothing is listed here: %s; %v", firstLine(text), err))
-		default:
-			c.Measured = fmt.Sprintf("%d compared, %d differ", n, len(differences))
-			r.add(c.judge(len(differences) == 0, "%s", strings.Join(differences, "; ")))
+			continue
 		}
+		c.Measured = fmt.Sprintf("%d compared, %d differ", n, len(differences))
+		r.add(c.judge(len(differences) == 0, "%s", strings.Join(differences, "; ")))
 	}
 }
 
@@ -197,7 +197,8 @@ func (r *run) compareNVLink(text string, s *scrape) (n int, differences []string
 		up, _ := s.sum("gpu_nvlink_links", equal("uuid", uuid), equal("state", "up"))
 		down, _ := s.sum("gpu_nvlink_links", equal("uuid", uuid), equal("state", "down"))
 		if ours := [2]int{int(up), int(down)}; ours != links[uuid] {
-			differences = append(differences, fmt.Sprintf("links up and down: nvidia-smi %v, exporter %v", links[uuid], ours))
+			differences = append(differences, fmt.Sprintf("links up and down: nvidia-smi %v, exporter %v", links[uuid],
+				ours))
 		}
 	}
 	return n, differences
@@ -209,7 +210,8 @@ func (r *run) compareInstances(text string, s *scrape) (n int, differences []str
 		ours := instances(s, d["uuid"])
 		n += len(listed[d["index"]])
 		if !slices.Equal(ours, listed[d["index"]]) {
-			differences = append(differences, fmt.Sprintf("instances of GPU %s: nvidia-smi %q, exporter %q", d["index"], listed[d["index"]], ours))
+			differences = append(differences, fmt.Sprintf("instances of GPU %s: nvidia-smi %q, exporter %q", d["index"],
+				listed[d["index"]], ours))
 		}
 	}
 	return n, differences
@@ -233,8 +235,9 @@ func (r *run) comparePmon(text string, s *scrape) (n int, differences []string) 
 				continue
 			}
 			if n++; int(ours) != listed[d["index"]][kind] {
-				differences = append(differences, fmt.Sprintf("%s processes of GPU %s: nvidia-smi %d, exporter %g", kind, d["index"],
-					listed[d["index"]][kind], ours))
+				differences = append(differences,
+					fmt.Sprintf("%s processes of GPU %s: nvidia-smi %d, exporter %g", kind, d["index"],
+						listed[d["index"]][kind], ours))
 			}
 		}
 	}

@@ -88,7 +88,8 @@ func startLoad(program string, uuids []string, env []string, cgroup string, args
 	l := &load{name: strings.Join(args, " "), full: true, working: make(chan struct{})}
 	cmd := exec.Command(program, args...)
 	if cgroup != "" {
-		cmd = exec.Command("/bin/sh", append([]string{"-c", `echo $$ > "$0/cgroup.procs" && exec "$@"`, cgroup, program}, args...)...)
+		cmd = exec.Command("/bin/sh", append([]string{"-c", `echo $$ > "$0/cgroup.procs" && exec "$@"`, cgroup,
+			program}, args...)...)
 	}
 	cmd.Env = append(append(os.Environ(), "CUDA_VISIBLE_DEVICES="+strings.Join(uuids, ",")), env...)
 	r, w, err := os.Pipe()

@@ -143,7 +143,8 @@ func windowRatio(p *period) (float64, error) {
 		}
 		if ring > 0 {
 			worst = max(worst, processes/ring)
-			remarks = append(remarks, fmt.Sprintf("%g s: %.3g (%.2g samples per read)", w, processes/ring, float64(samples)/float64(reads)))
+			remarks = append(remarks, fmt.Sprintf("%g s: %.3g (%.2g samples per read)", w, processes/ring,
+				float64(samples)/float64(reads)))
 		}
 	}
 	if len(remarks) == 0 {

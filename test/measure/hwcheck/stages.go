@@ -172,7 +172,8 @@ func (r *run) loaded(ctx context.Context, e *exporter, p *period) error {
 		return err
 	} else if r.idleBusy > busyTolerance {
 		p.loads[roleBusy].disturbed = true
-		r.add(Check{Name: "load"}.incomplete("another process kept the GPU busy %.4f of the time before the load; choose "+
+		r.add(Check{Name: "load"}.incomplete("another process kept the GPU busy %.4f of the time before the load; "+
+			"choose "+
 			"another GPU with --gpu", r.idleBusy))
 	}
 	r.fact("load", "%s", p.loads[roleBusy].name)
@@ -216,7 +217,8 @@ func copies(mode string) func(r *run, ctx context.Context, e *exporter, p *perio
 	}
 }
 
-// sharedPods are the pods of the stages shared and mps, and the arguments of their loads. They are busy one after the other.
+// sharedPods are the pods of the stages shared and mps, and the arguments of their loads. They are busy one after the
+// other.
 var sharedPods = []struct {
 	pod  string
 	args []string
@@ -237,8 +239,10 @@ func podNode(uuid string) standin.KubeletNode {
 	for i, s := range sharedPods {
 		id := fmt.Sprintf("%s::%d", uuid, i)
 		n.Allocatable["nvidia.com/gpu"] = append(n.Allocatable["nvidia.com/gpu"], id)
-		n.Pods = append(n.Pods, standin.KubeletPod{Namespace: podNamespace, Name: s.pod, Containers: []standin.KubeletContainer{
-			{Name: podContainer, Devices: []standin.KubeletDevices{{Resource: "nvidia.com/gpu", IDs: []string{id}}}}}})
+		n.Pods = append(n.Pods, standin.KubeletPod{Namespace: podNamespace, Name: s.pod,
+			Containers: []standin.KubeletContainer{
+				{Name: podContainer, Devices: []standin.KubeletDevices{{Resource: "nvidia.com/gpu",
+					IDs: []string{id}}}}}})
 	}
 	return n
 }
@@ -333,7 +337,7 @@ func (r *run) cost(ctx context.Context, _ *exporter, p *period) error {
 			slices.Sort(values)
 			p.noted["watts "+with] = values[len(values)/2]
 		}
-		if r.load == loadNone || r.load == loadManual || r.loadErr != nil {
+		if r.loadPath == "" || r.load == loadNone || r.load == loadManual {
 			p.absent[""] = fmt.Sprintf("no load of empty kernels (--load=%s; %v)", r.load, r.loadErr)
 			return nil
 		}
@@ -348,7 +352,8 @@ func (r *run) cost(ctx context.Context, _ *exporter, p *period) error {
 		}
 		for range 50 { // until the last line of its output was read
 			if l.mu.Lock(); l.launches != nil {
-				p.noted["p50 "+with], p.noted["p99 "+with], p.noted["p99.9 "+with] = l.launches[0], l.launches[1], l.launches[2]
+				p.noted["p50 "+with], p.noted["p99 "+with], p.noted["p99.9 "+with] = l.launches[0], l.launches[1],
+					l.launches[2]
 			}
 			l.mu.Unlock()
 			if _, ok := p.noted["p50 "+with]; ok {
@@ -366,58 +371,50 @@ func (r *run) cost(ctx context.Context, _ *exporter, p *period) error {
 		return err
 	}
 	defer func() { _ = e.Stop() }()
-	before, err := e.until(ctx, r.startLimit(), polled(r.uuids, time.Time{}))
-	if err != nil {
+	if _, err := e.until(ctx, r.startLimit(), polled(r.uuids, time.Time{})); err != nil {
 		return err
 	}
 	if err := measure("on"); err != nil {
 		return err
 	}
-	ioctls, from, to, err := r.ioctls(ctx, e, before)
-	if err != nil {
-		p.absent["ioctls"] = err.Error()
-		return nil
+	n, reason := r.ioctls(ctx, e)
+	if reason == "" {
+		p.noted["ioctls"] = n
 	}
-	p.before, p.after = from, to
-	made := 0.0
-	for _, h := range p.calls() {
-		made += h.Count
-	}
-	p.after = nil // no claim of every period applies
-	if made > 0 {
-		p.noted["ioctls"] = ioctls / made
-	}
+	p.absent["ioctls"] = reason
 	return nil
 }
 
-// ioctls counts the exporter's ioctls for the period with strace.
-func (r *run) ioctls(ctx context.Context, e *exporter, _ *scrape) (n float64, from, to *scrape, err error) {
+// ioctls counts the exporter's ioctls per driver call for the period with strace, or returns why it cannot.
+func (r *run) ioctls(ctx context.Context, e *exporter) (perCall float64, reason string) {
 	if _, err := exec.LookPath(r.strace); err != nil {
-		return 0, nil, nil, errors.New("strace is not installed")
+		return 0, "strace is not installed"
 	}
 	out := filepath.Join(r.dir, "strace")
 	cmd := exec.CommandContext(ctx, r.strace, "-f", "-c", "-e", "trace=ioctl", "-o", out, "-p", strconv.Itoa(e.PID()))
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	var said strings.Builder
 	cmd.Stderr, cmd.WaitDelay = &said, 5*time.Second
 	if err := cmd.Start(); err != nil {
-		return 0, nil, nil, err
+		return 0, err.Error()
 	}
 	time.Sleep(time.Second) // until it has attached to all threads
-	if from, err = e.scrape(ctx); err == nil {
+	p := period{}
+	var err error
+	if p.before, err = e.scrape(ctx); err == nil {
 		time.Sleep(r.period)
-		to, err = e.scrape(ctx)
+		p.after, err = e.scrape(ctx)
 	}
 	_ = cmd.Process.Signal(os.Interrupt)
 	_ = cmd.Wait()
 	text, readErr := os.ReadFile(out)
-	if err := errors.Join(err, readErr); err != nil {
-		return 0, nil, nil, fmt.Errorf("strace: %w: %s", err, firstLine(said.String()))
+	if err := errors.Join(err, readErr); err != nil || strings.Contains(said.String(), "not permitted") {
+		return 0, fmt.Sprintf("strace: %v: %s", err, firstLine(said.String()))
 	}
-	if strings.Contains(said.String(), "not permitted") {
-		return 0, nil, nil, fmt.Errorf("strace: %s", firstLine(said.String()))
+	made := 0.0
+	for _, h := range p.calls() {
+		made += h.Count
 	}
-	return parseStrace(string(text)), from, to, nil
+	return parseStrace(string(text)) / max(1, made), ""
 }
 
 // parseStrace reads the number of ioctls from the table of strace -c: percent, seconds, microseconds per call, calls,
@@ -628,7 +625,7 @@ func (r *run) kernelLog(code string) (n int) {
 	record := make([]byte, 8192)
 	for {
 		length, err := syscall.Read(fd, record)
-		if err == syscall.EPIPE { // records were overwritten meanwhile
+		if errors.Is(err, syscall.EPIPE) { // records were overwritten meanwhile
 			continue
 		}
 		if err != nil || length <= 0 {
