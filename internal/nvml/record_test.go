@@ -71,7 +71,8 @@ func TestRecordAsksEverything(t *testing.T) {
 	if !inChild(t) {
 		return
 	}
-	r := playText(t, "  GpmQueryDeviceSupport = 1\n  AccountingMode = 1\ngpu 0 board=b\ngpu 1 board=b\nprocess gpu=1 pid=7 busy=30% period=1s\n"+
+	r := playText(t, "  GpmQueryDeviceSupport = 1\n  AccountingMode = 1\ngpu 0 board=b\ngpu 1 board=b\n"+
+		"process gpu=1 pid=7 busy=30% period=1s\n"+
 		"mig gpu=0 layout=\"gi=1 profile=3g.40gb start=0 size=4\"\n")
 	_, recorded := r.record("salt")
 	_, lines, err := journal.Parse([]byte(r.journal))
