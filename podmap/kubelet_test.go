@@ -186,7 +186,32 @@ func TestKubeletRestart(t *testing.T) {
 		wantGood(t, m)
 		wantGood(t, m)
 	}
+	// One that lists pods without devices after a restart needs a second response, one that did not restart does not.
+	pods := standin.KubeletPod{Namespace: "kube-system", Name: "exporter", Containers: []standin.KubeletContainer{{Name: "exporter"}}}
+	all, err := standin.ParsePods("test", strings.NewReader("pod a/p container c nvidia.com/gpu="+
+		GPUA+"\npod a/q container c nvidia.com/gpu="+GPUB+"::1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, restarts := range []bool{true, false} {
+		wantGood(t, m)
+		k.SetPods([]standin.KubeletPod{pods})
+		if restarts {
+			if err := k.Restart(t.Context(), 0); err != nil {
+				t.Fatal(err)
+			}
+			wantGood(t, m)
+		}
+		if err := m.Poll(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if h := m.Allocations(devs); !h.Known || len(h.List) != 0 {
+			t.Errorf("restarted %v: %+v", restarts, h)
+		}
+		k.SetPods(all.Pods)
+	}
 	// A kubelet without pods.
+	wantGood(t, m)
 	k.SetPods(nil)
 	wantGood(t, m)
 	if err := m.Poll(t.Context()); err != nil {
