@@ -32,6 +32,9 @@ type Pool struct {
 	MIG []string
 	// Replicas are the time-sliced replicas of every GPU; 0 or 1: none.
 	Replicas int
+	// Limited is the number of nodes, the last ones of each rack, on which a replica has a limit of memory that the
+	// driver guarantees, and a limit of time.
+	Limited int
 	// Rack is how many nodes are maintained together, and how far a job spans; 0: 4.
 	Rack int
 	// Fixed places workloads on the first racks, one after the other; the rest is drawn from Mix.

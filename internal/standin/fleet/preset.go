@@ -28,7 +28,7 @@ func Demo(seed uint64) Config {
 			Mix: []Weight{{Inference, 3}, {Small, 3}, {NeverUsed, 1}, {Free, 2}, {Loaded, 1}},
 			Faults: []Placed{{FaultThermal, 0, 0}, {FaultRemap, 0, 1}, {FaultECC, 1, 4}, {FaultRemapFail, 2, 5},
 				{FaultGap, 2, 0}}},
-		{Name: "l40s", Model: "l40s", Nodes: 3, GPUs: 4, Rack: 3, Replicas: 4, Fixed: []Place{
+		{Name: "l40s", Model: "l40s", Nodes: 3, GPUs: 4, Rack: 3, Replicas: 4, Limited: 1, Fixed: []Place{
 			{Oversubscribed, 1, 4}, {Small, 1, 4}, {Inference, 1, 2}, {Free, 1, 2}, {Small, 1, 2},
 		}, Mix: []Weight{{Inference, 3}, {Small, 4}, {Loaded, 1}, {Free, 2}},
 			Faults: []Placed{{FaultPCIe, 0, 1}, {FaultCritical, 1, 2}, {FaultKubelet, 2, 0}}},

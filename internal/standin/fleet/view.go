@@ -435,6 +435,10 @@ func (n *node) containers(v *gpu.View, i int, pl *place, t stamp, s *counters, p
 			} else {
 				h.Share = gpu.Some(gpu.Ratio(pl.shares[r.slot]))
 			}
+			if n.at >= n.rack.nodes-n.rack.pool.Limited {
+				memory := gpu.Bytes(float64(n.rack.board.memory) * pl.shares[r.slot])
+				h.MemoryLimit, h.MemoryGuaranteed, h.ComputeLimit = gpu.Some(memory), gpu.Some(memory), h.Share
+			}
 			v.Allocations = append(v.Allocations, h)
 		}
 		v.Containers = append(v.Containers, c)
