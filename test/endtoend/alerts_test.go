@@ -77,6 +77,8 @@ func TestAlerts(t *testing.T) {
 	want := map[string]bool{
 		"GPUSharedMemoryPressure gpu=4": true,
 		"GPUXIDFatal gpu=1 xid=95":      true,
+		// One of three that share it has most of its memory.
+		"GPUContainerUsesMoreThanRequested pod=notebooks/jupyter-amira gpu=4": true,
 	}
 	fired := map[string]bool{}
 	look := func() error {
