@@ -21,7 +21,8 @@ func TestGPUsThatContainersSee(t *testing.T) {
 	m := node(t, twoGPUs, visiblePods)
 	p := m.start("--containers.visible")
 	p.until(t, "three containers and what they see", func(s series) error {
-		return all(s.is(1, "gpu_container_visible", GPUA, `pod="train-0"`), s.none("gpu_container_visible", GPUB, `pod="train-0"`, `container="main"`),
+		return all(s.is(1, "gpu_container_visible", GPUA, `pod="train-0"`),
+			s.none("gpu_container_visible", GPUB, `pod="train-0"`, `container="main"`),
 			s.is(1, "gpu_container_visible", GPUB, `pod="train-0"`, `container="setup"`),
 			s.none("gpu_container_visible", GPUA, `pod="train-0"`, `container="setup"`),
 			s.is(1, "gpu_container_visible", GPUA, `pod="agent"`), s.is(1, "gpu_container_visible", GPUB, `pod="agent"`),
