@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -47,7 +48,8 @@ func Build(ctx context.Context, api API, opt Options) (*document.Document, error
 	}
 	r.progress("advice", 0, 1)
 	doc := &document.Document{Schema: document.Schema, Generated: opt.Now.UTC(), ProfileTable: mig.Version,
-		Period: document.Span{From: p.From, To: p.To, StepSeconds: int(p.Step.Seconds()), Hours: p.Hours()}}
+		Period: document.Span{From: p.From, To: p.To, StepSeconds: int(p.Step.Seconds()), Hours: p.Hours(),
+			MonthHours: cmp.Or(opt.Month.Hours(), document.MeanMonth)}}
 	if opt.Prices != nil {
 		doc.Currency = opt.Prices.Currency
 	}

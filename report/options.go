@@ -14,6 +14,8 @@ import (
 // Options say what to report on. Their zero values are not useful: start with Defaults.
 type Options struct {
 	From, To time.Time
+	// Month is the length of the month that monthly figures are of; 0 is that of a mean month.
+	Month time.Duration
 	// Now is printed as the time of the report.
 	Now  time.Time
 	Step time.Duration

@@ -143,7 +143,8 @@ func parse(args []string, stdout, stderr io.Writer) (*settings, error) {
 		StringVar(&c.out)
 	flag("top", "Maximum rows of each list in table and Markdown; 0 is all.").Default("20").IntVar(&c.top)
 	fail := flag("fail-on", "Exit with 5 if a figure exceeds a value, as NAME>VALUE (repeatable): "+
-		strings.Join(limitNames(), ", ")+". Hours are fractions of all hours, 0 to 1.").Strings()
+		strings.Join(limitNames(), ", ")+". Hours are fractions of all hours, 0 to 1; below_goal is what is missing "+
+		"of --goal.").Strings()
 	flag("quiet", "Show no progress.").Short('q').BoolVar(&c.quiet)
 	log.Level, log.Format = promslog.NewLevel(), promslog.NewFormat()
 	flag("log.level", "Minimum log level: debug, info, warn, error.").Default("warn").SetValue(log.Level)
@@ -220,6 +221,9 @@ func parse(args []string, stdout, stderr io.Writer) (*settings, error) {
 	if c.options.From, until, err = times.parse("from", *from); err != nil {
 		return nil, err
 	}
+	if length := until.Sub(c.options.From); length > 8*24*time.Hour { // not a week
+		c.options.Month = length
+	}
 	if *to == "" && !until.IsZero() && until.Before(end) {
 		end = until
 	}
@@ -266,6 +270,9 @@ func parse(args []string, stdout, stderr io.Writer) (*settings, error) {
 		l, err := parseLimit(text)
 		if err != nil {
 			return nil, err
+		}
+		if l.name == "below_goal" && c.goal == 0 {
+			return nil, errors.New("--fail-on=below_goal needs --goal")
 		}
 		c.failOn = append(c.failOn, l)
 	}
@@ -316,6 +323,7 @@ func limitFigures() map[string]func(*document.Document) float64 {
 		"unavailable":  state(document.Unavailable),
 		"not_reported": state(document.NotReported),
 		"advice":       func(d *document.Document) float64 { return float64(len(d.Advice)) },
+		"below_goal":   func(d *document.Document) float64 { return d.Goal.Busy - d.Goal.Reached },
 		"release_gpus": func(d *document.Document) float64 {
 			n := 0.0
 			for _, a := range d.Advice {

@@ -75,6 +75,10 @@ func TestExitCodes(t *testing.T) {
 		{"fine", server.URL, []string{"--from=2d", now}, exitOK, ""},
 		{"limit kept", server.URL, []string{"--from=2d", now, "--fail-on=idle>0.5"}, exitOK, ""},
 		{"limit exceeded", server.URL, []string{"--from=2d", now, "--fail-on=idle>0.1"}, exitFailOn, "idle is 0.125"},
+		{"goal missed", server.URL, []string{"--from=2d", now, "--goal=0.7", "--fail-on=below_goal>0.1"}, exitFailOn,
+			"below_goal is 0.15, more than 0.1"},
+		{"goal nearly reached", server.URL, []string{"--from=2d", now, "--goal=0.7", "--fail-on=below_goal>0.2"}, exitOK, ""},
+		{"no goal to miss", server.URL, []string{"--fail-on=below_goal>0"}, exitUsage, "needs --goal"},
 		{"partial", some.URL, []string{"--from=2d", now}, exitPartial, "a store is down"},
 		{"an account that does not add up", doubled.URL, []string{"--from=2d", now}, exitPartial,
 			"the account is wrong: the states differ " +
@@ -149,26 +153,29 @@ func TestPlans(t *testing.T) {
 	server := httptest.NewServer(reporttest.Month(1))
 	defer server.Close()
 	dir := t.TempDir()
-	report := func(prices string, args ...string) {
+	report := func(from, prices string, args ...string) {
 		t.Helper()
 		if err := os.WriteFile(dir+"/prices.yaml", []byte(prices), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		args = append(args, "--from=2d", "--now="+start.Add(20*24*time.Hour).Format(time.RFC3339), "--prices="+dir+"/prices.yaml")
+		args = append(args, "--from="+from, "--now="+start.Add(20*24*time.Hour).Format(time.RFC3339), "--prices="+dir+"/prices.yaml")
 		if code, _, stderr := run(t, server.URL, args...); code != exitOK {
 			t.Fatalf("exit code %d: %s", code, stderr)
 		}
 	}
-	report("gpus: [{model: '*', per_hour: 1}]", "--format=json", "--out="+dir+"/before.json")
-	report("{gpus: [{model: '*', per_hour: 2}], budget_per_month: {fleet: 10000, typo: 1}}", "--compare="+dir+"/before.json",
+	report("2d", "gpus: [{model: '*', per_hour: 1}]", "--format=json", "--out="+dir+"/before.json")
+	report("2d", "{gpus: [{model: '*', per_hour: 2}], budget_per_month: {fleet: 10000, typo: 1}}", "--compare="+dir+"/before.json",
 		"--goal=0.5", "--format=html,md,csv,json,table", "--out="+dir)
-	report("{gpus: [{model: '*', per_hour: 2}], budget_per_month: {fleet: 10000}}", "--compare="+dir+"/before.json",
+	report("2d", "{gpus: [{model: '*', per_hour: 2}], budget_per_month: {fleet: 10000}}", "--compare="+dir+"/before.json",
 		"--goal=0.5", "--format=short", "--out="+dir+"/short.txt")
+	// A month by name has its own hours: this one 672, which cost 10,752.
+	report("this-month", "gpus: [{model: '*', per_hour: 2}]", "--format=short", "--out="+dir+"/month.txt")
 	// Eight GPUs: 384 EUR of two days, 11,688 of a month. 4.4 of 8 are busy.
 	money := []string{"11,688 USD", "117 %", "192 USD", "384 USD", "Goal: 50 % busy. Reached: 55 %; 48 of 48 parts"}
 	for file, wants := range map[string][]string{"gpu-report.html": append(money, `class="goal"`), "gpu-report.md": money,
 		"gpu-report.txt": money, "gpu-report.csv": {"projection,", "11688,", "change,", "trend,"},
 		"short.txt":       {"(125 USD, before 62.40 USD)", "11,688 USD", "117 % of the budget", "Goal: 50 %"},
+		"month.txt":       {"a month at this rate: 10,752 USD"},
 		"gpu-report.json": {`"cost_per_month": 11688`, "budget of typo", "of other prices (" + reporttest.Model}} {
 		text, err := os.ReadFile(dir + "/" + file)
 		if err != nil {

@@ -119,7 +119,7 @@ func (d *Document) Project(budgets map[string]float64) (unknown []string) {
 		if a.Cost == nil || d.Period.Hours <= 0 {
 			return
 		}
-		month := monthHours / d.Period.Hours
+		month := d.Period.MonthHours / d.Period.Hours
 		x := Projection{Name: name, Cost: significant(*a.Cost * month), Saved: significant(saved)}
 		if a.StateCost != nil {
 			x.UnusedCost = significant(a.StateCost.Unused() * month)

@@ -55,6 +55,9 @@ type Span struct {
 	To          time.Time `json:"to"`
 	StepSeconds int       `json:"step_seconds"`
 	Hours       float64   `json:"hours"`
+	// MonthHours are those of the month that monthly figures are of: of the calendar month whose report it is, or 730.5,
+	// the mean.
+	MonthHours float64 `json:"month_hours"`
 }
 
 // Note is something that the reader should know.
@@ -305,7 +308,7 @@ type Advice struct {
 	SavedGPUs  float64  `json:"saved_gpus"`
 	Cumulated  float64  `json:"cumulated_hours"`
 	SavedCost  *float64 `json:"saved_cost,omitempty"`
-	// MonthHours and MonthCost are what a month of 730.5 hours saves from now on.
+	// MonthHours and MonthCost are what a month saves from now on.
 	MonthHours float64  `json:"saved_hours_per_month"`
 	MonthCost  *float64 `json:"saved_cost_per_month,omitempty"`
 	// Owner is who can do it: the group or the namespace of the workload. Effort is what the change costs.
@@ -403,7 +406,7 @@ type Goal struct {
 	Met     int     `json:"parts_met"`
 }
 
-// Projection is what a month of 730.5 hours costs at the rate of the period: of the fleet, and of each group or namespace.
+// Projection is what a month costs at the rate of the period: of the fleet, and of each group or namespace.
 type Projection struct {
 	Name       string  `json:"name"`
 	Cost       float64 `json:"cost_per_month"`

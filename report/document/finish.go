@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// monthHours is the length of a mean month.
-const monthHours = 365.25 * 24 / 12
+// MeanMonth is the length of a month on average, in hours.
+const MeanMonth = 365.25 * 24 / 12
 
 // Finish rounds every figure, so that servers that differ in the last digits give equal documents, ranks workloads and
 // advice, and adds what follows from them.
@@ -38,7 +38,7 @@ func (d *Document) Finish() {
 			sums[a.Saving] += a.SavedHours
 		}
 		a.Cumulated = significant(sums[a.Saving])
-		a.MonthHours = significant(a.SavedGPUs * monthHours)
+		a.MonthHours = significant(a.SavedGPUs * d.Period.MonthHours)
 		if a.SavedCost != nil && a.SavedHours > 0 {
 			cost := significant(*a.SavedCost / a.SavedHours * a.MonthHours)
 			a.MonthCost = &cost

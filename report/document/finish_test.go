@@ -14,6 +14,7 @@ func pointer(v float64) *float64 { return &v }
 // Savings of different kinds are never added up; the money of a month follows from the GPUs that are saved from now on.
 func TestFinish(t *testing.T) {
 	d := &Document{
+		Period:    Span{MonthHours: MeanMonth},
 		Fleet:     Account{Hours: 1000.00000000001, States: States{Busy: 0.1 + 0.2}},
 		Workloads: []Workload{{ID: "b", Namespace: "team", Unused: 1}, {ID: "a", Namespace: "team", Group: "red", Unused: 2, Query: "q"}},
 		Advice: []Advice{
@@ -127,7 +128,7 @@ func TestPlans(t *testing.T) {
 	saves := func(owner, saving, confidence string, month *float64) Advice {
 		return Advice{Owner: owner, Cluster: "x", Saving: saving, Confidence: confidence, MonthCost: month}
 	}
-	d := &Document{Period: Span{Hours: 240}, Namespaces: teams("x"),
+	d := &Document{Period: Span{Hours: 240, MonthHours: MeanMonth}, Namespaces: teams("x"),
 		Fleet: Account{Hours: 100, States: States{Busy: 54}, Cost: pointer(400), StateCost: &States{Gap: 10, Idle: 30, Unallocated: 100}},
 		Trend: []Bucket{{States: States{Busy: 7, Idle: 3}}, {States: States{Busy: 6.9, Idle: 3.1}},
 			{States: States{Busy: 8, NotReported: 2}}},
