@@ -76,6 +76,7 @@ const (
 	problemRecord = "gpu:gpu_problems:info"
 	limitedRecord = "gpu:gpu_clock_limited_seconds:rate5m"
 	healthRecord  = "gpu:gpu_health:info"
+	verdictRecord = "gpu:gpu_verdicts:info"
 	xidRecord     = "gpu:gpu_xid_events:sum"
 	eccRecord     = "gpu:gpu_ecc_errors:sum"
 	overRequest   = "container:gpu_use_over_request:ratio"
@@ -281,6 +282,13 @@ func problemGPUs() []Record {
 				"always 1.",
 			Expr: "group by (" + gpuOf + `, state) (gpu_health{state!="healthy"} == 1)` + "\n  or on (" + onGPU +
 				") group by (" + gpuOf + ", state) (" + problemRecord + `{state="degraded"})`},
+		{Name: verdictRecord, Labels: []string{"node", "uuid", "gpu", "by", "state"},
+			Help: "Verdicts of other programs on GPUs that any of them or the exporter finds not healthy; always 1. " +
+				"by=dra_driver: the effect of a taint, or untainted.",
+			Expr: `label_replace(group by (` + gpuOf + `, state) (label_replace(gpu_taint_info, "state", "$1", "effect", "(.+)"))` +
+				"\n  or group by (" + gpuOf + `, state) (label_replace(` + healthRecord +
+				`, "state", "untainted", "", "")) and on (cluster, node) (gpu_exporter_source_up{source="resource_slices"} == 1)` +
+				" unless on (" + onGPU + `) gpu_taint_info, "by", "dra_driver", "", "")`},
 	}
 }
 

@@ -37,7 +37,8 @@ func healthDashboard() Dashboard {
 					label("gpu", "GPU").to(toGPU()).wide(60),
 					label("problem", "Problem").to(Link{UID: verdictDoc, Title: "Explain the problems"}),
 					value("Rank", Number, "max by (cluster, node, uuid, gpu, problem, state) ("+verdictRanks(problem)+")").wide(70),
-					label("uuid", "UUID")).called("No GPU has a problem, or the recording rules are not loaded."))}},
+					label("uuid", "UUID")).called("No GPU has a problem, or the recording rules are not loaded.")),
+				line(7, verdictsTable())}},
 			{Title: "Nodes", Lines: []Line{
 				line(8, alertTable(24, `cluster=~"$cluster"`)),
 				line(8,
@@ -114,6 +115,33 @@ func healthDashboard() Dashboard {
 	}
 }
 
+// verdictsTable has the verdicts on a GPU beside each other: each is another program's, for another purpose.
+func verdictsTable() Panel {
+	health, others := records("gpu:gpu_health:info", "<cluster>"), records("gpu:gpu_verdicts:info", "<cluster>")
+	columns := []Column{label("node", "Node").to(toNode()), label("gpu", "GPU").to(toGPU()).wide(60),
+		value("Exporter", Plain, maximum(perGPU, verdictRanks(health))+" or 0 * "+maximum(perGPU, others)).
+			mapped(rankMappings()...).wide(160)}
+	for _, j := range judges() {
+		columns = append(columns, value(j.title, Plain, maximum(perGPU, ranks(records("gpu:gpu_verdicts:info", "<cluster>",
+			`by="`+j.by+`"`), j.states, 0))).mapped(numbered(j.states, 0)...).wide(190))
+	}
+	return table(24, "Verdicts on a GPU", "-Exporter",
+		"GPUs that the exporter, or another program that judges GPUs, finds not healthy; an empty cell: its verdict is not "+
+			"collected. Exporter: gpu_health, for repairs. DRA driver: its taints, for placing pods (features.resourceSlices).",
+		append(columns, label("uuid", "UUID"))...).called("No GPU is other than healthy, or the recording rules are not loaded.")
+}
+
+// judge is another program that judges GPUs, with its verdicts, the gravest first.
+type judge struct {
+	title, by string
+	states    []Mapping
+}
+
+func judges() []judge {
+	return []judge{{"DRA driver", "dra_driver", []Mapping{{"NoExecute", "NoExecute: pods evicted", Red},
+		{"NoSchedule", "NoSchedule: no new pods", Amber}, {"None", "taint without effect", Blue}, {"untainted", "no taint", Green}}}}
+}
+
 // verdict is a state of gpu_health, with its tile.
 type verdict struct {
 	Mapping
@@ -145,18 +173,24 @@ func verdictMappings() (out []Mapping) {
 
 // rankMappings name the ranks of the verdicts.
 func rankMappings() []Mapping {
-	out := []Mapping{{"0", "healthy", Green}}
-	for i, v := range verdictMappings() {
-		out = append(out, Mapping{strconv.Itoa(len(verdicts()) - i), v.Text, v.Color})
+	return append([]Mapping{{"0", "healthy", Green}}, numbered(verdictMappings(), 1)...)
+}
+
+// numbered are the states by rank: the last has the lowest, the first the highest.
+func numbered(states []Mapping, lowest int) (out []Mapping) {
+	for i, v := range states {
+		out = append(out, Mapping{strconv.Itoa(lowest + len(states) - 1 - i), v.Text, v.Color})
 	}
 	return out
 }
 
 // verdictRanks replaces the value of each series by the rank of its state, the gravest highest.
-func verdictRanks(series string) string {
+func verdictRanks(series string) string { return ranks(series, verdictMappings(), 1) }
+
+func ranks(series string, states []Mapping, lowest int) string {
 	var out []string
-	for i, v := range verdicts() {
-		out = append(out, fmt.Sprintf("%d * %s", len(verdicts())-i, strings.Replace(series, "}", `, state="`+v.Value+`"}`, 1)))
+	for i, v := range states {
+		out = append(out, fmt.Sprintf("%d * %s", lowest+len(states)-1-i, strings.Replace(series, "}", `, state="`+v.Value+`"}`, 1)))
 	}
 	return strings.Join(out, " or ")
 }

@@ -291,6 +291,20 @@ func recordings() []recording {
 				gpu_time_seconds_total{$A,state="busy"} 0x60`,
 			asks: []string{`30m | sum(model:gpu_schedulable:sum) | {} 1`,
 				`30m | sum(model:gpu_unallocated:sum) | {} 1`}},
+		{name: "the verdicts of other programs: taints, and no taint where they are listed",
+			series: `gpu_health{$A,state="lost"} 1x60
+				gpu_health{$B,state="needs_reset"} 1x60
+				gpu_health{node="n2",uuid="GPU-C",gpu="0",state="lost"} 1x60
+				gpu_health{node="n3",uuid="GPU-D",gpu="0",state="lost"} 1x60
+				gpu_taint_info{$A,key="gpu.nvidia.com/xid",value="79",effect="NoExecute"} 1x60
+				gpu_taint_info{$A,key="gpu.nvidia.com/unmonitored",value="",effect="None"} 1x60
+				gpu_taint_info{$A,instance="second",key="gpu.nvidia.com/unmonitored",value="",effect="None"} 1x60
+				gpu_exporter_source_up{node="n1",source="resource_slices"} 1x60
+				gpu_exporter_source_up{node="n2",source="pod_resources"} 1x60
+				gpu_exporter_source_up{node="n3",source="resource_slices"} 0x60`,
+			asks: []string{`30m | gpu:gpu_verdicts:info | gpu:gpu_verdicts:info{$A,by="dra_driver",state="NoExecute"} 1 & ` +
+				`gpu:gpu_verdicts:info{$A,by="dra_driver",state="None"} 1 & ` +
+				`gpu:gpu_verdicts:info{$B,by="dra_driver",state="untainted"} 1`}},
 		{name: "what is wrong, by node; a code's first event counts, and its second",
 			series: `gpu_device_up{$A} 0x60
 				gpu_device_up{$B} 1x60

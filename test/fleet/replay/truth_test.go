@@ -142,6 +142,18 @@ func compareCells(t *testing.T, cells map[string]promql.Vector, shown map[string
 			t.Errorf("gpu-health: %v GPUs are %s, and the table has %v", shown["gpu-health/"+tile], state, n)
 		}
 	}
+	// Both verdicts on the GPU that fell off the bus, and of nobody else but the exporter on others.
+	for _, e := range cells["gpu-health/Verdicts on a GPU B"] {
+		if e.F != 3 || rowsOf(cells["gpu-health/GPUs with a problem A"], "uuid", e.Metric.Get("uuid")) != 1 {
+			t.Errorf("gpu-health: the DRA driver's verdict %v on %s", e.F, e.Metric)
+		}
+	}
+	if n := float64(len(cells["gpu-health/Verdicts on a GPU A"])); n != shown["gpu-health/Unhealthy"] {
+		t.Errorf("gpu-health: verdicts on %v GPUs, %v are not healthy", n, shown["gpu-health/Unhealthy"])
+	}
+	if n := float64(len(cells["gpu-health/Verdicts on a GPU B"])); !exact && n != 1 {
+		t.Errorf("gpu-health: %v GPUs are tainted", n)
+	}
 	// Workloads: unused, allocated and unknown hours of the last half hours; measured ones of GPUs that others do not
 	// share, whose counters do not end within the hour.
 	want, compared := map[string]fleet.WorkloadTruth{}, 0
