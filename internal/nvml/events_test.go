@@ -84,6 +84,9 @@ at 25s gpu 1 xid 44
 	wait("")
 	r.at(25 * time.Second)
 	wait("0000:2a:00.0 44; ")
+	if made, freed := r.control.Calls("nvmlEventSetCreate"), r.control.Calls("nvmlEventSetFree"); made != 2 || freed != 1 {
+		t.Errorf("%d sets made, %d freed", made, freed)
+	}
 	if e := r.errors("nvmlDeviceRegisterEvents"); len(e) != 0 {
 		t.Errorf("errors: %v", e)
 	}
