@@ -55,7 +55,7 @@ func (s *snapshot) allocations(inv *gpu.Inventory, pods *source.Pods, labels []s
 		container gpu.Container
 		resource  string
 	}
-	out := gpu.Allocations{Uncertain: s.unsure}
+	out := gpu.Allocations{Uncertain: s.unsure, Listed: s.order}
 	tallies, lost := map[place]*tally{}, map[owner]int{}
 	names, gpus := map[gpu.PodName]bool{}, map[string]bool{}
 	for _, res := range s.resolver(inv, pods).resolve() {

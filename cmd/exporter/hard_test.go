@@ -69,12 +69,15 @@ func TestHardToAttribute(t *testing.T) {
 		{"init and ephemeral containers", "process gpu=0 pid=5000 memory=1GiB busy=40% period=1s\n" +
 			"process gpu=0 pid=5001 memory=2GiB busy=20% period=1s phase=500ms\n" +
 			"process gpu=0 pid=5002 memory=3GiB busy=10% period=1s phase=750ms\n" +
-			"process gpu=0 pid=5003 memory=4GiB busy=5% period=1s phase=900ms\n",
+			"process gpu=0 pid=5003 memory=4GiB busy=5% period=1s phase=900ms\n" +
+			"process gpu=0 pid=5004 memory=5GiB\n",
 			shared + "pod team/a container setup kind=init pids=5002\n" +
-				"pod team/a container debug kind=ephemeral pids=5003\n", nil,
+				"pod team/a container debug kind=ephemeral pids=5003\npod team/a container beside pids=5004\n", nil,
 			func(st *stage) { st.watched(2 * time.Minute) },
 			func(_ *stage, s series) error {
-				errs := []error{s.none("gpu_container_mismatch"), s.none("gpu_container_allocation_ratio", `container="setup"`),
+				errs := []error{s.is(1, "gpu_container_mismatch", `container="beside"`, `kind="used_not_allocated"`),
+					s.none("gpu_container_mismatch", `container="setup"`), s.none("gpu_container_mismatch", `container="debug"`),
+					s.none("gpu_container_mismatch", `container="c"`), s.none("gpu_container_allocation_ratio", `container="setup"`),
 					s.none("gpu_container_allocation_ratio", `container="debug"`),
 					s.is(0, "gpu_unattributed_busy_seconds_total", `reason="unresolved"`)}
 				for container, want := range map[string][2]float64{"c": {48, 1}, "setup": {12, 3}, "debug": {6, 4}} {

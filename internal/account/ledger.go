@@ -196,15 +196,15 @@ func (l *Ledger) classifyUsers(c *device) {
 		if !l.allocs.Known || l.clock-r.usedFrom < mismatchDelay {
 			continue
 		}
-		// The kubelet lists no init and ephemeral containers, which may use the GPUs of their pod.
-		if pod := r.key.container.PodName(); slices.ContainsFunc(l.alive[c.id.UUID], func(other *row) bool {
-			return other.isAllocated && other.key.container.PodName() == pod
-		}) {
-			continue
-		}
-		if l.allocatedTo[r.key.container] {
+		pod := r.key.container.PodName()
+		switch {
+		case l.allocatedTo[r.key.container]:
 			r.mismatch = []string{"used_other_gpu"}
-		} else {
+		case !slices.Contains(l.allocs.Listed[pod], r.key.container.Name) &&
+			slices.ContainsFunc(l.alive[c.id.UUID], func(other *row) bool {
+				return other.isAllocated && other.key.container.PodName() == pod
+			}): // an init or ephemeral container, which may use the GPUs of its pod
+		default:
 			r.mismatch = []string{"used_not_allocated"}
 		}
 	}

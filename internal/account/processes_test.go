@@ -2,6 +2,9 @@ package account
 
 import (
 	"fmt"
+	"math"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -259,7 +262,24 @@ func TestMismatch(t *testing.T) {
 	w.allocs.List = append(w.allocs.List, own)
 	w.steps(20, 2)
 	if m := w.container("p", "A").Mismatch; m != nil {
-		t.Errorf("mismatch %v of a container beside the one that has the GPU", m)
+		t.Errorf("mismatch %v of an init container of the pod that has the GPU", m)
+	}
+	// A container that the kubelet lists is neither, nor is one that has a GPU of its own.
+	list := w.allocs.List
+	for _, c := range []struct {
+		kind   string
+		listed []string
+		list   []gpu.Allocation
+	}{
+		{"used_not_allocated", []string{"main", "c"}, list},
+		{"", []string{"main"}, list},
+		{"used_other_gpu", []string{"main"}, append(slices.Clone(list), allocate("p", "B", 1))},
+	} {
+		w.allocs.List, w.allocs.Listed = c.list, map[gpu.PodName][]string{own.Container.PodName(): c.listed}
+		w.step(2)
+		if m := strings.Join(w.container("p", "A").Mismatch, ","); m != c.kind {
+			t.Errorf("listed %v: mismatch %q, want %q", c.listed, m, c.kind)
+		}
 	}
 	// Where nobody tells who holds, nobody can be wrong.
 	w.allocs = gpu.Allocations{}
@@ -325,6 +345,59 @@ func TestNewInTheSamples(t *testing.T) {
 	value(t, "busy of the other", w.container("q", "A").Busy, 1)
 }
 
+// A process in the samples alone whose container is unknown may be that of any container without visible processes.
+func TestUnresolvedInTheSamples(t *testing.T) {
+	w := newWorld(t, "A")
+	w.users = Users{1: {Container: pod("p")}, 5: {Reason: gpu.UnattributedUnresolved}}
+	a := w.devices[0]
+	a.medium, a.hasWeights, a.util = medium(2, 1, 2), true, .5
+	w.allocs.List = []gpu.Allocation{allocate("p", "A", .5), allocate("q", "A", .5)}
+	for _, c := range []struct {
+		weights []gpu.ProcessSample
+		q       string
+	}{{weights(1, 50), attributionProcess}, {weights(1, 30, 5, 20), attributionNone}, {weights(1, 50), attributionProcess}} {
+		a.weights = c.weights
+		w.steps(2, 2)
+		if p, q := w.container("p", "A").Attribution, w.container("q", "A").Attribution; p != attributionProcess || q != c.q {
+			t.Errorf("%v: p %q, q %q, want %q", c.weights, p, q, c.q)
+		}
+	}
+}
+
+// Reasons that may occur begin at 0, busy time and energy only where they are measured.
+func TestReasonsBeginAtZero(t *testing.T) {
+	for _, c := range []struct {
+		visible bool
+		watts   float64
+		want    string
+	}{
+		{true, 100, "hidden:busy,energy host:busy,energy idle:energy unmeasured:busy,energy unresolved:busy,energy"},
+		{true, 0, "hidden:busy host:busy unmeasured:busy unresolved:busy"},
+		{false, 100, "hidden:busy,energy idle:energy"},
+	} {
+		w := newWorld(t, "A")
+		w.devices[0].watts = c.watts
+		if c.visible {
+			w.users, w.devices[0].medium = testUsers, &gpu.Medium{Processes: gpu.Some([]gpu.Process{})}
+		}
+		w.step(0)
+		var got []string
+		for _, u := range w.device("A").Unattributed {
+			var has []string
+			if v, ok := u.Busy.Get(); ok && v == 0 {
+				has = append(has, "busy")
+			}
+			if v, ok := u.Energy.Get(); ok && v == 0 {
+				has = append(has, "energy")
+			}
+			got = append(got, string(u.Reason)+":"+strings.Join(has, ","))
+		}
+		if got := strings.Join(got, " "); got != c.want {
+			t.Errorf("visible %v, %v W: %s, want %s", c.visible, c.watts, got, c.want)
+		}
+	}
+}
+
 // Under MIG no driver weighs processes: an instance with one user is his, one with several unattributed.
 func TestProcessesUnderMIG(t *testing.T) {
 	w := newWorld(t, "A")
@@ -384,7 +457,12 @@ func TestEnergy(t *testing.T) {
 	if s := w.Ledger.devices["A"].totalEnergy; s != 7000 {
 		t.Errorf("spent %v", s)
 	}
+	// The idle power follows, by a tenth each time, from the second idle reading on.
+	a.watts, a.util, a.weights = 200, 0, nil
+	w.steps(4, 2)
+	near(t, "idle power", w.Ledger.devices["A"].idleWatts, 200-100*math.Pow(.9, 3))
 	// Nothing was seen of the work: nobody gets it.
+	a.watts, a.util = 500, .5
 	a.noRing, a.weights = true, nil
 	w.step(2)
 	value(t, "unmeasured", unattributedBy(t, w.device("A"), gpu.UnattributedUnmeasured).Energy, 1000)
@@ -418,9 +496,10 @@ func TestExplained(t *testing.T) {
 		"the first is over an unknown period": {{50, 0, []float64{10}, 1, 1}, {50, 0, []float64{10}, 1, .2}},
 		"all explained":                       {{50, 0, []float64{20, 30}, 1, 1}, {50, 0, []float64{20, 30}, 1, 1}},
 		"no more than rounding": {{50, 0, []float64{50}, 1, 1}, {50, 0, []float64{48.6}, 1, 1},
-			{50, 0, []float64{20, 27.6}, 1, 1}},
-		"more than rounding":     {{50, 0, []float64{50}, 1, 1}, {50, 0, []float64{48.4}, 1, .968}},
-		"more than the ring has": {{50, 0, []float64{50}, 1, 1}, {50, 0, []float64{80}, 1, 1}},
+			{50, 0, []float64{20, 27.51}, 1, 1}},
+		"just more than rounding": {{50, 0, []float64{50}, 1, 1}, {50, 0, []float64{20, 27.49}, 1, .9498}},
+		"more than rounding":      {{50, 0, []float64{50}, 1, 1}, {50, 0, []float64{48.4}, 1, .968}},
+		"more than the ring has":  {{50, 0, []float64{50}, 1, 1}, {50, 0, []float64{80}, 1, 1}},
 		"no samples": {{50, 0, []float64{50}, 1, 1}, {50, 0, nil, 1, 0},
 			{50, 0, []float64{25}, 1, 1}},
 		"no samples yet of the newest cells": {{50, 0, []float64{50}, 1, 1}, {100, 2, nil, .2, .2}},

@@ -121,6 +121,9 @@ type Allocations struct {
 	Unresolved        []Unresolved
 	Resources         []ResourceCount // in the order of their names
 	Pods              []PodRef
+	// Listed are the containers of every pod that the kubelet lists, with devices or without: ordinary containers and
+	// sidecars, but no other init containers and no ephemeral ones. It is shared and read-only; nil without a kubelet.
+	Listed map[PodName][]string
 	// Taints are those of the GPUs and their MIG devices, sorted.
 	Taints map[UUID][]Taint
 	// Uncertain is true while an unresolved device may be any GPU: no GPU is then known to be unallocated.
