@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -20,6 +22,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
+	"github.com/gpu-exporter/gpu-exporter/podmap/deviceid"
 	client "github.com/gpu-exporter/gpu-exporter/podmap/podresources"
 	"github.com/gpu-exporter/gpu-exporter/podmap/source"
 )
@@ -67,6 +70,14 @@ func (w *fakeWatch) Run(context.Context) {}
 func (w *fakeWatch) Pods() *source.Pods  { return w.pods }
 func (w *fakeWatch) Attempted() bool     { return true }
 func (w *fakeWatch) Source() gpu.Source  { return gpu.Source{Name: gpu.SourceAPI, Up: true} }
+
+// attemptedWatch may still wait for its first response.
+type attemptedWatch struct {
+	fakeWatch
+	attempted bool
+}
+
+func (w *attemptedWatch) Attempted() bool { return w.attempted }
 
 // fakeSlices has the devices that the test has put in it.
 type fakeSlices struct{ slices *source.Slices }
@@ -629,6 +640,63 @@ func TestUnrecognizedIDsAreLoggedOnce(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%+v\nwant %+v", got, want)
+	}
+}
+
+// IDs that the first response of the API server may identify are not logged before it.
+func TestUnrecognizedIDsWaitForTheWatch(t *testing.T) {
+	var log strings.Builder
+	m := newMap(Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, &fakeKubelet{pods: pods("a/p/c nvidia.com/gpu=" + GPUB + "-1")})
+	for _, attempted := range []bool{false, true} {
+		m.watch = &attemptedWatch{fakeWatch{}, attempted}
+		poll(t, m)
+		if logged := strings.Contains(log.String(), "cannot map device IDs"); logged != attempted {
+			t.Errorf("the watch has responded: %v, logged: %v", attempted, logged)
+		}
+	}
+}
+
+// A share that leaves nothing for another container is no sharing.
+func TestNearlyWhole(t *testing.T) {
+	for share, want := range map[float64]bool{.5: true, .98: true, .99: false, 1: false} {
+		l := limited(nil, deviceid.Assignment{Compute: gpu.Some(share)}, deviceid.Target{GPU: GPUA, Part: 1}, 1)
+		if l.shared != want || l.share != gpu.Some(share) {
+			t.Errorf("%v: %+v", share, l)
+		}
+	}
+}
+
+// The last records of the GPU fractioning operator count while they are fresh.
+func TestRecordsThatCannotBeRead(t *testing.T) {
+	dir, now := filepath.Join(t.TempDir(), "map"), newClock()
+	record := filepath.Join(dir, "id.json")
+	text := `{"schemaVersion":1,"pod":"p","namespace":"a","gpuDevices":[{"uuid":"` + GPUA + `"}]}`
+	if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(record, []byte(text), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	m := newMap(Options{Clock: now.time, Fractions: dir, MaxAge: 5 * time.Minute}, &fakeKubelet{pods: pods("a/p/c")})
+	for _, c := range []struct {
+		name      string
+		act       func() error
+		uncertain bool
+		want      string
+	}{
+		{"read", func() error { return nil }, false, "p " + GPUA},
+		{"no directory any more", func() error { return errors.Join(os.RemoveAll(dir), os.WriteFile(dir, nil, 0o600)) }, false,
+			"p " + GPUA},
+		{"for longer than its maximum age", func() error { now.advance(5*time.Minute + time.Second); return nil }, true, ""},
+	} {
+		if err := c.act(); err != nil {
+			t.Fatal(err)
+		}
+		h := poll(t, m)
+		var got []string
+		for _, l := range h.List {
+			got = append(got, l.Container.Pod+" "+string(l.GPU))
+		}
+		if strings.Join(got, ",") != c.want || h.Uncertain != c.uncertain {
+			t.Errorf("%s: %q, uncertain %v", c.name, got, h.Uncertain)
+		}
 	}
 }
 

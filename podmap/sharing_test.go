@@ -416,6 +416,9 @@ func TestEverySharingScheme(t *testing.T) {
 							t.Errorf("%s, %s, %s:\n\t%s\nwant\n\t%s", c.name, mode, when, strings.Join(got, "\n\t"),
 								strings.Join(want, "\n\t"))
 						}
+						if list := m.Unrecognized(); len(list) > 0 && mode != "jobs" && len(h.Unresolved) == 0 {
+							t.Errorf("%s, %s: all is resolved, unrecognized are %+v", c.name, mode, list)
+						}
 						sound(t, inv, c, h)
 						for _, src := range h.Sources {
 							if !src.Up || src.Errors != 0 {

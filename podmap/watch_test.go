@@ -64,8 +64,8 @@ func TestAnnotationsOfAPodOfTheSameName(t *testing.T) {
 			Annotations: map[string]string{"hami.io/vgpu-devices-allocated": GPUA + ",NVIDIA,10240,0:;"}}})}
 		h := poll(t, m)
 		wantLines(t, h, want)
-		if got := h.Pods[0].UID; got != strings.TrimSuffix(uid, "u-new") {
-			t.Errorf("UID %q", got)
+		if got := h.Pods[0]; got.UID != strings.TrimSuffix(uid, "u-new") || got.Namespace != "a" || got.Pod != "p" {
+			t.Errorf("%+v", got)
 		}
 	}
 }

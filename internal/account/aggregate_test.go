@@ -45,6 +45,24 @@ func TestFirstComeFirstNamed(t *testing.T) {
 	}
 }
 
+// Of accounts that ended together, the first by name makes room.
+func TestAccountsThatEndTogether(t *testing.T) {
+	for range 8 { // the rows are in a map
+		w := newWorldOf(t, Options{Accounts: 3}, "A")
+		w.allocs.List = []gpu.Allocation{allocate("l", "A", .25), allocate("m", "A", .25), allocate("n", "A", .25)}
+		w.steps(2, 2)
+		w.allocs.List = nil
+		w.steps(40, 2)
+		w.allocs.List = []gpu.Allocation{allocate("a", "A", .25)}
+		w.step(2)
+		for name, want := range map[string]bool{"a": true, "l": false, "m": true, "n": true} {
+			if _, ok := w.find(name, "A"); ok != want {
+				t.Fatalf("%s has an account: %v", name, ok)
+			}
+		}
+	}
+}
+
 // A container of one GPU that works on another is no other process because its account could not be made.
 func TestAggregatedContainersKeepTheirAllocation(t *testing.T) {
 	w := newWorldOf(t, Options{Accounts: 1}, "A", "B")

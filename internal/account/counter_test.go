@@ -139,6 +139,9 @@ func TestWrapping(t *testing.T) {
 			{v: 7, estimate: some(2)}}, 12, true},
 		{"garbage", []value{{v: 10}, {v: 9e15, estimate: some(9)}, {v: 20, estimate: some(math.NaN())}, {v: 30, estimate: some(9)}},
 			10, true},
+		{"an estimate at the limit", []value{{v: 0}, {v: 5, estimate: some(pcieCounter.maxRate * (2 + counterLeeway))}},
+			5 + wrap32*math.Round((pcieCounter.maxRate*(2+counterLeeway)-5)/wrap32), true},
+		{"an estimate beyond it", []value{{v: 0}, {v: 5, estimate: some(1.01 * pcieCounter.maxRate * (2 + counterLeeway))}}, 0, false},
 		{"64 bits need no estimate", []value{{v: 5e9}, {v: 6e9}, {v: 9e9}, {v: 1e10}}, 4e9, true},
 	} {
 		var w wrapping

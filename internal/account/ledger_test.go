@@ -498,6 +498,23 @@ func TestMeanPeakAndLastBusy(t *testing.T) {
 	absent(t, "mean of nothing", w.device("A").Activity.Mean)
 }
 
+// What was busy at the start of a poll was last busy then, and a later poll does not move that back.
+func TestLastBusyWithinAPoll(t *testing.T) {
+	var a activity
+	for _, c := range []struct {
+		clock float64
+		in    increment
+		at    float64
+	}{{100, increment{observed: 10, busy: 1, wasBusy: true, sinceBusy: 7}, 93}, {110, increment{observed: 10}, 93},
+		{112, increment{observed: 2, busy: 1, wasBusy: true, sinceBusy: 20}, 93},
+		{120, increment{observed: 8, busy: 1, wasBusy: true}, 120}} {
+		a.sum(c.in, c.clock, epoch.Add(time.Duration(c.clock)*time.Second))
+		if a.lastBusyAt != c.at {
+			t.Errorf("at %v: last busy at %v, want %v", c.clock, a.lastBusyAt, c.at)
+		}
+	}
+}
+
 // A GPU that is left alone on purpose keeps its counters; its seconds are unknown.
 func TestUnread(t *testing.T) {
 	w := newWorld(t, "A")

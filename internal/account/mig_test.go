@@ -95,3 +95,42 @@ func TestLifeOfInstances(t *testing.T) {
 		})
 	}
 }
+
+// Polls of less than a second; instances that are not measured, or whose share is unknown, say nothing of the GPU.
+func TestInstancesInTheTotal(t *testing.T) {
+	layout := func(share gpu.Opt[gpu.Ratio]) *gpu.Slow {
+		s := migSlow(1)
+		s.Instances[0].Share = share
+		return s
+	}
+	seventh := gpu.Some(gpu.Ratio(1. / 7))
+	for _, c := range []struct {
+		name           string
+		slow           *gpu.Slow
+		gpm            map[gpu.UUID]float64
+		busy, observed float64 // of 5 s; -1: absent
+		peak           float64
+	}{
+		{"measured", layout(seventh), map[gpu.UUID]float64{"MIG-1": .7}, .5, 5, .1},
+		{"not measured", layout(seventh), map[gpu.UUID]float64{}, -1, -1, -1},
+		{"of an unknown share", layout(gpu.None[gpu.Ratio]()), map[gpu.UUID]float64{"MIG-1": .7}, -1, -1, -1},
+	} {
+		w := newWorld(t, "A")
+		w.devices[0].slow, w.devices[0].gpm = c.slow, c.gpm
+		w.step(0)
+		w.steps(10, .5)
+		g := gpu.GPU{Identity: gpu.Identity{UUID: "A"}, Instances: []gpu.InstanceActivity{{}, {}, {}}} // of the view before
+		w.Fill(&g)
+		if len(g.Instances) != 1 {
+			t.Errorf("%s: %d instances", c.name, len(g.Instances))
+		}
+		if c.busy < 0 {
+			absent(t, c.name+": busy", g.Activity.Busy)
+			absent(t, c.name+": peak", g.Activity.Peak)
+			continue
+		}
+		value(t, c.name+": busy", g.Activity.Busy, c.busy)
+		value(t, c.name+": observed", g.Activity.Observed, c.observed)
+		value(t, c.name+": peak", g.Activity.Peak, c.peak)
+	}
+}

@@ -120,6 +120,21 @@ func TestPCIePlaceholderIsAbsentAndNotCounted(t *testing.T) {
 	}
 }
 
+func TestShareOfAnInstance(t *testing.T) {
+	var s Filter
+	given := []gpu.Instance{{Share: gpu.Some(gpu.Ratio(1))}, {Share: gpu.Some(gpu.Ratio(1.01))}, {Share: gpu.Some(gpu.Ratio(-.01))}}
+	l := gpu.Slow{Instances: given}
+	s.Slow(&l)
+	for i, want := range []bool{true, false, false} {
+		if l.Instances[i].Share.Present() != want || !given[i].Share.Present() {
+			t.Errorf("share %v became %v, or the reading itself changed", given[i].Share, l.Instances[i].Share)
+		}
+	}
+	if c := s.Counts(); len(c) != 1 || c[0].Reading != "mig_share" || c[0].Count != 2 {
+		t.Errorf("counts: %v", c)
+	}
+}
+
 // A driver may add up a metric over the compute instances of a MIG instance: its time is observed, as busy at most.
 func TestProfilingAboveOne(t *testing.T) {
 	for value, want := range map[gpu.Ratio][2]gpu.Opt[gpu.Ratio]{0.5: {gpu.Some[gpu.Ratio](0.5), gpu.Some[gpu.Ratio](0.5)},

@@ -1,6 +1,7 @@
 package account
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -210,15 +211,7 @@ func (r *ring) sort(samples gpu.Ring, reject func()) {
 			r.scratch = append(r.scratch, s)
 		}
 	}
-	slices.SortStableFunc(r.scratch, func(a, b gpu.Sample) int {
-		switch {
-		case a.Time < b.Time:
-			return -1
-		case a.Time > b.Time:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(r.scratch, func(a, b gpu.Sample) int { return cmp.Compare(a.Time, b.Time) })
 	r.scratch = slices.CompactFunc(r.scratch, func(a, b gpu.Sample) bool { return a.Time == b.Time })
 }
 

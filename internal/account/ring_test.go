@@ -53,7 +53,7 @@ func TestRing(t *testing.T) {
 			reads: []read{{ring: regular(0, 10, 1, 0)}, {ring: samples(11, 100, 12, 50), elapsed: 2}},
 			busy:  1.5, observed: 2, peak: 1},
 		{name: "unsorted, doubled, unfilled and old entries",
-			reads: []read{{ring: regular(0, 10, 1, 0)}, {ring: samples(12, 50, 0, 70, 11, 100, 12, 50, 10, 100, 0, 0), elapsed: 2}},
+			reads: []read{{ring: regular(0, 10, 1, 0)}, {ring: samples(12, 50, 0, 70, 11, 100, 12, 90, 10, 100, 0, 0), elapsed: 2}},
 			busy:  1.5, observed: 2, peak: 1},
 		{name: "samples that cannot be true are no rest",
 			reads: []read{{ring: regular(0, 10, 1, 0)}, {ring: samples(11, 8e8, 12, 8e8), idle: true, elapsed: 2},

@@ -94,7 +94,7 @@ func TestCgroupScanner(t *testing.T) {
 	if len(got) > 0 {
 		t.Errorf("also %+v", got)
 	}
-	if source, offered := s.Source(); !offered || !source.Up {
+	if source, offered := s.Source(); !offered || !source.Up || !source.Duration.Present() {
 		t.Errorf("source %+v", source)
 	}
 
@@ -107,6 +107,33 @@ func TestCgroupScanner(t *testing.T) {
 	s.Scan(ended)
 	if s.Memory() != nil {
 		t.Error("a scan that was given up counts")
+	}
+}
+
+// Cgroups below the limit of the depth are part of the deepest that is read.
+func TestCgroupsWithoutEnd(t *testing.T) {
+	root, path := t.TempDir(), ""
+	write := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(root, name), []byte("nvidia/0000:18:00.0/vidmem "+text+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("dmem.capacity", "1000")
+	for range maxCgroupDepth + 3 {
+		path += "/c"
+		if err := os.Mkdir(filepath.Join(root, path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		write(path+"/dmem.current", "10")
+	}
+	found, err := walkCgroups(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, u := range found {
+		if n := strings.Count(u.path, "/"); u.used > 0 && n != maxCgroupDepth {
+			t.Errorf("%d bytes at depth %d", u.used, n)
+		}
 	}
 }
 

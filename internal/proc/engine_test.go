@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net"
 	"net/http"
@@ -295,7 +296,11 @@ func TestEngineFaults(t *testing.T) {
 func TestEngineComesBack(t *testing.T) {
 	s := newServer(t)
 	s.respond("[]")
-	e := NewEngine(EngineOptions{Kind: Podman, Socket: s.socket})
+	var log strings.Builder
+	e := NewEngine(EngineOptions{Kind: Podman, Socket: s.socket, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err := e.Poll(t.Context()); err != nil || log.Len() > 0 {
+		t.Errorf("%v, logged: %s", err, log.String())
+	}
 	s.srv.Close()
 	wantName(t, e, idA, "", false)
 	_ = e.Poll(t.Context())
@@ -304,6 +309,9 @@ func TestEngineComesBack(t *testing.T) {
 	s.listen(t)
 	if err := e.Poll(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+	if n := strings.Count(log.String(), "containers listed again"); n != 1 {
+		t.Errorf("%d lines for one return:\n%s", n, log.String())
 	}
 	wantName(t, e, idA, "train", true)
 	if src := e.Source(); !src.Up || src.Message != "" || src.Errors != 1 {

@@ -634,6 +634,20 @@ func TestLogNamesSource(t *testing.T) {
 			t.Errorf("%s: %+v", c.name, p)
 		}
 	}
+	stale := newNode(t)
+	stale.pod("ml", "train-0", uid, "main", cid)
+	f := stale.finder(true)
+	f.Sources()
+	os.RemoveAll(filepath.Join(stale.root, "log"))
+	for _, c := range []struct {
+		age  time.Duration
+		want int
+	}{{0, 2}, {staleNames - 1, 2}, {1, 1}} { // sources
+		stale.now = stale.now.Add(c.age)
+		if got := f.Sources(); len(got) != c.want {
+			t.Errorf("%v later: %+v", c.age, got)
+		}
+	}
 	n := newNode(t) // in another namespace
 	if s := n.finder(true).Sources(); s[0].Up || s[0].Errors != 1 {
 		t.Errorf("%+v", s)

@@ -138,6 +138,12 @@ func TestScan(t *testing.T) {
 	if list := l.Visible(visibleGPUs); len(list) == 0 || list[0].Index != 1 {
 		t.Errorf("closed has the GPU of index 1: %+v", list)
 	}
+	// An environment is read once: what a process changes later does not concern its container.
+	n.write("proc/14/environ", "NVIDIA_VISIBLE_DEVICES=GPU-a\x00")
+	l.Scan(t.Context())
+	if got := seen(l.Visible(visibleGPUs)); !slices.Equal(got, want) {
+		t.Errorf("after a process changed its environment: %q\nwant %q", got, want)
+	}
 	// Nothing of an environment is kept but the one variable.
 	if text := fmt.Sprintf("%+v", l.environ) + fmt.Sprintf("%+v", l.containers); strings.Contains(text, "secret") ||
 		!strings.Contains(text, "GPU-b") {

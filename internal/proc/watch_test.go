@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -107,6 +108,18 @@ func TestWatchRests(t *testing.T) {
 	}
 	n.process(11, "1", "0::/kubepods/pod"+uid+"/"+cid+"\n")
 	f.Glance(t.Context())
+	// A list that fails is no reason to rest, the end of the program is.
+	hidden, ended := filepath.Join(n.root, "hidden"), filepath.Join(n.root, "proc")
+	if err := os.Rename(ended, hidden); err != nil || !f.Glance(t.Context()) {
+		t.Error("not watching after a list that failed", err)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	if cancel(); f.Glance(over) {
+		t.Error("watching after the end of the program")
+	}
+	if err := os.Rename(hidden, ended); err != nil {
+		t.Fatal(err)
+	}
 	os.RemoveAll(filepath.Join(n.root, "proc/11"))
 	expect(t, f, 11, gpu.Container{Namespace: "ml", Pod: "a", Name: "main"}, Owned)
 	n.now = n.now.Add(sampledFor)

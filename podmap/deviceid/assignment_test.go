@@ -1,7 +1,10 @@
 package deviceid
 
 import (
+	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
@@ -24,6 +27,7 @@ func TestLimits(t *testing.T) {
 		{"units of an unknown total", Assignment{units: 20}, Target{Memory: size}, none, none},
 		{"a total without units", Assignment{total: 80}, Target{Memory: size}, none, none},
 		{"more units than there are", Assignment{units: 90, total: 80}, Target{Memory: size}, none, none},
+		{"the one unit", Assignment{units: 1, total: 1}, Target{Memory: size}, 1, 80.5 * gib},
 		{"all units", Assignment{units: 80, total: 80}, Target{Memory: size}, 1, 80 * gib},
 		{"units that are only a ratio", Assignment{units: 20, total: 80, relative: true}, Target{Memory: size}, .25,
 			20.125 * gib},
@@ -107,6 +111,131 @@ func TestInvalidFractions(t *testing.T) {
 		if len(shared) != 1 || shared[0].fraction.Or(0) != c.want || shared[0].fraction.Present() != (c.want > 0) ||
 			shared[0].Exclusive {
 			t.Errorf("%q: %+v", c.text, shared)
+		}
+	}
+}
+
+// Where the units of all GPUs together are known, their size follows from the memory of all GPUs.
+func TestUnitsOfANode(t *testing.T) {
+	const gib, none = 1 << 30, -1.0
+	sized := func(sizes ...gpu.Bytes) *gpu.Inventory {
+		inv := &gpu.Inventory{}
+		for _, s := range sizes {
+			d := gpu.InventoryGPU{Memory: gpu.Some(s * gib)}
+			if s == 0 {
+				d.Memory = gpu.None[gpu.Bytes]()
+			}
+			inv.GPUs = append(inv.GPUs, d)
+		}
+		return inv
+	}
+	for _, c := range []struct {
+		name          string
+		a             Assignment
+		inv           *gpu.Inventory
+		share, memory float64
+	}{
+		{"GiB", Assignment{units: 10, pool: 80}, sized(40, 40), .25, 10 * gib},
+		{"one GiB", Assignment{units: 1, pool: 80}, sized(40, 40), 1. / 40, gib},
+		{"MiB", Assignment{units: 10240, pool: 81920}, sized(40, 40), .25, 10 * gib},
+		{"of an unknown size", Assignment{units: 10, pool: 8}, sized(40, 40), none, none},
+		{"a fraction", Assignment{units: 1, pool: 8, relative: true}, sized(40, 40), .25, 10 * gib},
+		{"no units", Assignment{pool: 80}, sized(40, 40), none, none},
+		{"no pool", Assignment{units: 10}, sized(40, 40), none, none},
+		{"the GPU's own", Assignment{units: 10, total: 40, pool: 7}, sized(40, 40), .25, 10 * gib},
+		{"of a GPU that does not report its memory", Assignment{units: 10, pool: 80}, sized(40, 0), none, none},
+		{"a fraction of no GPUs", Assignment{units: 1, pool: 8, relative: true}, sized(), none, none},
+		{"no inventory", Assignment{units: 10, pool: 80}, nil, none, none},
+	} {
+		share, memory := c.a.Limits(c.inv, Target{Part: 1, Memory: gpu.Some[gpu.Bytes](40 * gib)})
+		if math.Abs(share.Or(none)-c.share) > 1e-9 || share.Present() != (c.share >= 0) || memory.Present() != (c.memory >= 0) ||
+			c.memory >= 0 && float64(memory.Or(0)) != c.memory {
+			t.Errorf("%s: %v, %v, want %v, %v", c.name, share, memory, c.share, c.memory)
+		}
+	}
+}
+
+// Two records of one container: the larger limits of the same GPUs, and an unknown GPU where they differ.
+func TestMerge(t *testing.T) {
+	record := func(mib float64, threads int, uuids ...string) []Assignment {
+		return Fraction(uuids, nil, mib, threads)
+	}
+	for name, c := range map[string]struct {
+		a, b, want []Assignment
+	}{
+		"larger limits":         {record(10, 50, GPUA), record(20, 30, GPUA), record(20, 50, GPUA)},
+		"limits of one alone":   {record(0, 0, GPUA), record(20, 30, GPUA), record(20, 30, GPUA)},
+		"another GPU":           {record(10, 50, GPUA), record(10, 50, GPUB), []Assignment{{}}},
+		"another number":        {record(10, 50, GPUA), record(10, 50, GPUA, GPUB), []Assignment{{}}},
+		"no GPU in either":      {record(10, 0), record(5, 0), record(10, 0)},
+		"several, in one order": {record(10, 0, GPUA, GPUB), record(20, 0, GPUA, GPUB), record(20, 0, GPUA, GPUB)},
+	} {
+		if got := Merge(c.a, c.b); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
+// MIG devices in HAMi's annotation: by UUID, or by the numbers of their instances.
+func TestHAMiMIG(t *testing.T) {
+	const place = `"containerIndex":1,"deviceIndex":0,"gpuUUID":"` + GPUD + `"`
+	at := func(gi, ci int) string { return fmt.Sprintf(`,"gpuInstanceID":%d,"computeInstanceID":%d`, gi, ci) }
+	for _, c := range []struct {
+		name, text string
+		want       string // the instance; empty: the annotation is invalid
+		part       float64
+	}{
+		{"by UUID", `[{` + place + `,"migUUID":"` + migD3 + `"}]`, migD3, 1},
+		{"by UUID and numbers", `[{` + place + `,"migUUID":"` + migD3 + `"` + at(7, 0) + `}]`, migD3, 1},
+		{"by numbers", `[{` + place + at(3, 0) + `}]`, migD3, 1},
+		{"by numbers, the second compute instance", `[{` + place + at(7, 1) + `}]`, migD7, 1. / 3},
+		{"without the compute instance", `[{` + place + `,"gpuInstanceID":3}]`, "", 0},
+		{"without the GPU instance", `[{` + place + `,"computeInstanceID":0}]`, "", 0},
+		{"negative numbers", `[{` + place + at(-1, 0) + `}]`, "", 0},
+		{"a negative compute instance", `[{` + place + at(3, -1) + `}]`, "", 0},
+		{"not created yet", `[{` + place + `}]`, "", 0},
+		{"the UUID of a GPU", `[{` + place + `,"migUUID":"` + GPUD + `"}]`, "", 0},
+		{"of no GPU", `[{"containerIndex":1,"gpuUUID":"` + migD3 + `","migUUID":"` + migD3 + `"}]`, "", 0},
+		{"twice", `[{` + place + at(3, 0) + `},{` + place + at(3, 0) + `}]`, "", 0},
+		{"no JSON", `[`, "", 0},
+		{"too long", `[` + strings.Repeat(" ", maxText) + `]`, "", 0},
+	} {
+		got, ok := parseHAMiMIG(c.text)
+		if ok != (c.want != "") {
+			t.Errorf("%s: valid %v", c.name, ok)
+			continue
+		}
+		if !ok {
+			continue
+		}
+		m := got[[2]int{1, 0}]
+		targets, _ := Locate(node(), m.ref)
+		if len(got) != 1 || m.gpu != GPUD || len(targets) != 1 || targets[0].GPU != GPUD || targets[0].Instance != gpu.UUID(c.want) ||
+			math.Abs(targets[0].Part-c.part) > 1e-9 {
+			t.Errorf("%s: %+v, %+v", c.name, got, targets)
+		}
+	}
+	if got, ok := parseHAMiMIG(""); !ok || len(got) > 0 {
+		t.Errorf("no annotation: %v, %v", got, ok)
+	}
+}
+
+// Words that only look like those of a scheme.
+func TestWordsOfAnother(t *testing.T) {
+	groups := kai.annotated(&Request{Pod: &Pod{Labels: map[string]string{kaiGroup: "g", kaiGroup + "/h": "h", kaiGroup + "/i": "j",
+		"x": "x"}}})
+	if len(groups) != 2 || groups[0].Group != "g" || groups[1].Group != "h" {
+		t.Errorf("groups %+v", groups)
+	}
+	if got := minors([]string{"/dev/nvidiactl", "3", "/dev/fuse", "/dev/nvidia2", "/dev/nvidia-uvm"}); len(got) != 1 ||
+		got[0] != minorRef(2) {
+		t.Errorf("minors %+v", got)
+	}
+	for name, want := range map[string]float64{"VOLCANO_GPU_MEMORY_TOTAL": 80, "VOLCANO_GPU_TOTAL": 80, "VOLCANO_OTHER": 0} {
+		got := volcanoGPUShare.allocated(&Request{Resource: "volcano.sh/gpu-memory", Response: &Response{Env: map[string]string{
+			"NVIDIA_VISIBLE_DEVICES": "0", "VOLCANO_GPU_ALLOCATED": "20", name: "80"}}})
+		if len(got) != 1 || got[0].total != want || got[0].relative != (want > 0) {
+			t.Errorf("%s: %+v", name, got)
 		}
 	}
 }

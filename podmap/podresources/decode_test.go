@@ -368,3 +368,51 @@ func TestDistinctClaims(t *testing.T) {
 		}
 	}
 }
+
+// Fields of later versions are skipped, whatever their wire type.
+func TestUnknownFieldsAreSkipped(t *testing.T) {
+	var devices, container []byte
+	devices = protowire.AppendString(protowire.AppendTag(devices, 1, protowire.BytesType), "r/a")
+	devices = protowire.AppendFixed64(protowire.AppendTag(devices, 90, protowire.Fixed64Type), 1<<60)
+	devices = protowire.AppendFixed32(protowire.AppendTag(devices, 91, protowire.Fixed32Type), 1<<30)
+	devices = protowire.AppendVarint(protowire.AppendTag(devices, 92, protowire.VarintType), 1<<50)
+	devices = protowire.AppendString(protowire.AppendTag(devices, 93, protowire.BytesType), "later")
+	devices = protowire.AppendString(protowire.AppendTag(devices, 2, protowire.BytesType), "id")
+	container = protowire.AppendString(protowire.AppendTag(container, 1, protowire.BytesType), "c")
+	container = protowire.AppendBytes(protowire.AppendTag(container, 2, protowire.BytesType), devices)
+	var pod, list []byte
+	pod = protowire.AppendString(protowire.AppendTag(pod, 1, protowire.BytesType), "p")
+	pod = protowire.AppendString(protowire.AppendTag(pod, 2, protowire.BytesType), "n")
+	pod = protowire.AppendBytes(protowire.AppendTag(pod, 3, protowire.BytesType), container)
+	list = protowire.AppendBytes(protowire.AppendTag(list, 1, protowire.BytesType), pod)
+	l := NewList(keepSome())
+	if err := l.Decode(mem.BufferSlice{mem.SliceBuffer(list)}); err != nil {
+		t.Fatal(err)
+	}
+	if got := render(l); len(got) != 1 || !strings.Contains(got[0], `"id"`) {
+		t.Errorf("%q", got)
+	}
+}
+
+// More resources than are searched one by one, each listed twice; a container without devices has no entry.
+func TestManyResources(t *testing.T) {
+	c := &podresources.ContainerResources{Name: "c"}
+	for i := range 4 * searched {
+		c.Devices = append(c.Devices, &podresources.ContainerDevices{ResourceName: fmt.Sprint("r/", i%(2*searched)),
+			DeviceIds: []string{fmt.Sprint("id", i)}})
+	}
+	l := NewList(Filter{Resource: func(string) func(string) Keep { return func(string) Keep { return KeepID } }})
+	if err := l.Decode(encode(&podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{{Namespace: "n",
+		Name: "p", Containers: []*podresources.ContainerResources{c, {Name: "none"}}}}})); err != nil {
+		t.Fatal(err)
+	}
+	got := l.Containers[gpu.Container{Namespace: "n", Pod: "p", Name: "c"}]
+	if len(l.Containers) != 1 || len(got.ByResource) != 2*searched {
+		t.Fatalf("%d containers, %d resources", len(l.Containers), len(got.ByResource))
+	}
+	for i, ids := range got.ByResource {
+		if n := len(ids.Whole); ids.Resource != fmt.Sprint("r/", i) || n != 2 {
+			t.Errorf("%s has %d IDs", ids.Resource, n)
+		}
+	}
+}

@@ -179,6 +179,19 @@ func TestJobFilesThatAreNone(t *testing.T) {
 	}
 }
 
+// A job on several GPUs that are not visible here has each of them counted.
+func TestJobsOnUnknownGPUs(t *testing.T) {
+	f := newJobDir(t)
+	for _, name := range []string{"0", "8", "9"} {
+		f.write(name, "42\n")
+	}
+	h := f.poll()
+	want := []gpu.Unresolved{{Container: gpu.Container{Pod: "slurm/42"}, Resource: "gres/gpu", Devices: 2}}
+	if !slices.Equal(h.Unresolved, want) || len(h.List) != 1 || !h.Uncertain {
+		t.Errorf("%+v", h)
+	}
+}
+
 func TestJobDirThatIsNotThere(t *testing.T) {
 	f := newJobDir(t)
 	f.write("0", "42\n")
