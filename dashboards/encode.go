@@ -7,10 +7,10 @@ import (
 )
 
 // File is one generated dashboard. Pretty is for people and diffs; Compact is the same for ConfigMaps, which
-// client-side apply limits to 262,144 bytes.
+// client-side apply limits to 262,144 bytes. Resource is the same dashboard in schema v2, as a resource of Grafana's API, without blanks.
 type File struct {
-	Name            string
-	Pretty, Compact []byte
+	Name                      string
+	Pretty, Compact, Resource []byte
 }
 
 // Files checks the dashboards and writes their JSON, the same bytes each time. The rules are the names of the
@@ -26,18 +26,31 @@ func Files(dashboards []Dashboard, rules []string) ([]File, error) {
 			return nil, err
 		}
 		f := File{Name: b.UID + ".json"}
-		if f.Compact, err = json.Marshal(d); err != nil {
+		f.Pretty, f.Compact, err = encode(d)
+		if err == nil {
+			var manifest any
+			if manifest, err = resourceOf(d); err == nil {
+				_, f.Resource, err = encode(manifest)
+				f.Resource = append(f.Resource, '\n')
+			}
+		}
+		if err != nil {
 			return nil, fmt.Errorf("dashboard %s: %w", b.UID, err)
 		}
-		f.Compact = plainText(f.Compact)
-		var pretty bytes.Buffer
-		if err := json.Indent(&pretty, f.Compact, "", "  "); err != nil {
-			return nil, fmt.Errorf("dashboard %s: %w", b.UID, err)
-		}
-		f.Pretty = append(pretty.Bytes(), '\n')
 		out = append(out, f)
 	}
 	return out, nil
+}
+
+// encode returns the JSON of v with and without blanks.
+func encode(v any) (pretty, compact []byte, err error) {
+	if compact, err = json.Marshal(v); err != nil {
+		return nil, nil, err
+	}
+	compact = plainText(compact)
+	var b bytes.Buffer
+	err = json.Indent(&b, compact, "", "  ")
+	return append(b.Bytes(), '\n'), compact, err
 }
 
 // plainText undoes the HTML escapes of encoding/json: the SDK's own marshallers call json.Marshal, so an

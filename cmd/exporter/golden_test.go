@@ -166,3 +166,36 @@ func TestDutyCycleInRealTime(t *testing.T) {
 		t.Errorf("20 s show %.4f, not 0.300", rate)
 	}
 }
+
+// A counter whose HELP says that it counts since the exporter started is 0 at the first poll, not the driver's total.
+func TestCountersSinceTheStart(t *testing.T) {
+	isolated(t, func(t *testing.T) {
+		s, pods := load(t, "demo")
+		n, err := standin.ParsePods("pods", strings.NewReader(pods))
+		if err != nil {
+			t.Fatal(err)
+		}
+		st := furnish(t, s, n)
+		st.control.Advance(time.Hour) // of the driver, before the exporter starts
+		st.begin(st.control.Time, func() { t.Error("the program requests a re-execution") }, hooks{})
+		st.step()
+		all, err := st.e.metrics.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		counters := 0
+		for _, f := range all {
+			if !strings.Contains(f.GetHelp(), "since the exporter started") {
+				continue
+			}
+			for _, m := range f.Metric {
+				if counters++; m.Counter.GetValue() > 60 { // seconds of the driver's sample ring, at the most
+					t.Errorf("%s begins at %v", f.GetName(), m.Counter.GetValue())
+				}
+			}
+		}
+		if counters == 0 {
+			t.Error("no such counter")
+		}
+	})
+}

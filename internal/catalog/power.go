@@ -64,7 +64,7 @@ func power() Group {
 				Source: "NVML field 274", Offered: "Blackwell and newer",
 				Read: slow(func(s *gpu.Slow) gpu.Opt[gpu.Ratio] { return s.EDPPMultiplier })},
 			{Name: "gpu_energy_joules_total", Scope: ScopeGPU,
-				Help:   "Energy consumed by the GPU since the exporter started.",
+				Help:   "Energy consumed by the GPU since the driver was loaded. A reload does not reset it while the exporter runs.",
 				Source: "NVML field 83, nvmlDeviceGetTotalEnergyConsumption", Offered: "Volta and newer",
 				Read: activityValue(func(a *gpu.Activity) gpu.Opt[gpu.Joules] { return a.Energy })},
 		},

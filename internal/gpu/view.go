@@ -79,7 +79,7 @@ type GPU struct {
 	History []HistoryPoint
 }
 
-// Activity holds the counters of a GPU or an instance since the exporter started.
+// Activity holds the counters of a GPU or an instance since the exporter started; Energy since the driver was loaded.
 type Activity struct {
 	Method     Opt[Method]
 	Busy       Opt[Seconds] // any kernel ran

@@ -117,7 +117,7 @@ func TestRelease(t *testing.T) {
 		}
 	}
 	shared := filepath.Join(unpack(t, "gpu-exporter-"+releaseVersion+"-dashboards-and-rules.tar.gz"), "*")
-	for pattern, minimum := range map[string]int{"dashboards/*.json": 9, "alerts/*.yaml": 4} {
+	for pattern, minimum := range map[string]int{"dashboards/*.json": 9, "dashboards-v2/*.json": 9, "alerts/*.yaml": 4} {
 		if found, _ := filepath.Glob(filepath.Join(shared, pattern)); len(found) < minimum {
 			t.Errorf("%d files of %s", len(found), pattern)
 		}

@@ -448,8 +448,28 @@ func TestReportCodes(t *testing.T) {
 
 func tail(s string) string { return s[max(0, len(s)-2000):] }
 
-// The families in the table of OpenTelemetry's names exist, with that type and unit.
+// conventions are the metrics of OpenTelemetry's conventions that a GPU has, with instrument and unit, and their attributes:
+// open-telemetry/semantic-conventions v1.44.0 (e10a930), model/hardware/*-metrics.yaml and registry.yaml, model/k8s/registry.yaml,
+// model/error/registry.yaml, model/network/registry.yaml.
+var conventions = map[string]string{"hw.gpu.utilization": "gauge, 1", "hw.gpu.memory.limit": "updowncounter, By",
+	"hw.gpu.memory.usage": "updowncounter, By", "hw.gpu.memory.utilization": "gauge, 1", "hw.gpu.io": "counter, By",
+	"hw.errors": "counter, {error}", "hw.status": "updowncounter, 1", "hw.power": "gauge, W", "hw.energy": "counter, J",
+	"hw.temperature": "gauge, Cel", "hw.temperature.limit": "gauge, Cel", "hw.fan.speed_ratio": "gauge, 1",
+	"hw.id": "", "hw.name": "", "hw.vendor": "", "hw.model": "", "hw.serial_number": "", "hw.firmware_version": "",
+	"hw.driver_version": "", "hw.parent": "", "hw.sensor_location": "", "error.type": "", "k8s.node.name": "", "k8s.namespace.name": "",
+	"k8s.pod.name": "", "k8s.container.name": "",
+	"hw.type": "gpu", "hw.gpu.task": "general encoder decoder", "network.io.direction": "transmit receive", "hw.state": "ok failed",
+	"hw.limit_type": "throttled critical"}
+
+// The names in the page about OpenTelemetry are those of the conventions; the families in its table exist, with that type and unit.
 func TestOpenTelemetry(t *testing.T) {
+	for _, m := range regexp.MustCompile("`((?:hw|k8s|network|error)\\.[a-z0-9_.]+)(?:=([a-z_]+))?`").FindAllStringSubmatch(
+		fileText(t, "docs", "opentelemetry.md"), -1) {
+		values, ok := conventions[m[1]]
+		if !ok || m[2] != "" && m[1] != "error.type" && !slices.Contains(strings.Fields(values), m[2]) {
+			t.Errorf("%s is no name or value of the conventions", m[0])
+		}
+	}
 	families := map[string]catalog.Family{}
 	for _, f := range catalog.All() {
 		families[f.Name] = f
@@ -459,6 +479,9 @@ func TestOpenTelemetry(t *testing.T) {
 	row := regexp.MustCompile("(?m)^\\| `(hw\\.[a-z._]+)`.*? \\| ([a-z]+), ([^ ]+) \\| `([a-z_]+)` \\|")
 	rows := row.FindAllStringSubmatch(fileText(t, "docs", "opentelemetry.md"), -1)
 	for _, m := range rows {
+		if got := m[2] + ", " + m[3]; got != conventions[m[1]] {
+			t.Errorf("%s is a %s there, in the conventions a %s", m[1], got, conventions[m[1]])
+		}
 		f, ok := families[m[4]]
 		if !ok {
 			t.Errorf("%s stands for %s, which is in no catalog", m[4], m[1])

@@ -17,7 +17,11 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/dashboards"
 )
 
-const chartDir = "deploy/helm/gpu-exporter"
+const (
+	chartDir = "deploy/helm/gpu-exporter"
+	// resourceDir is not below dashboards: Grafana's provisioning reads directories to the bottom, and would load both forms.
+	resourceDir = "deploy/dashboards-v2/"
+)
 
 // chart adds what the chart has of the rest of the repository: dashboards, rules, the schema of alert parameters, and the
 // values in its README.
@@ -44,7 +48,8 @@ func chart(root string, files map[string][]byte) error {
 	return nil
 }
 
-// chartDashboards adds the dashboards to the repository, and to the chart without blanks, because a ConfigMap has little room.
+// chartDashboards adds the dashboards to the repository in both schemas, and to the chart without blanks, because a ConfigMap has little
+// room.
 func chartDashboards(files map[string][]byte) error {
 	var rules []string
 	for _, r := range alerts.Records() {
@@ -60,6 +65,7 @@ func chartDashboards(files map[string][]byte) error {
 		"apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\nconfigMapGenerator:\n")
 	for _, d := range all {
 		files["dashboards/"+d.Name] = d.Pretty
+		files[resourceDir+d.Name] = d.Resource
 		files[dir+d.Name] = append(d.Compact, '\n')
 		name := strings.TrimPrefix(strings.TrimSuffix(d.Name, ".json"), "gpu-")
 		fmt.Fprintf(&b, "  - name: gpu-exporter-dashboard-%s\n    files: [%s]\n", name, d.Name)

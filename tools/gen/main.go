@@ -108,7 +108,7 @@ func inhibition(root string, files map[string][]byte) error {
 }
 
 // owned are the patterns of files that are all generated.
-var owned = []string{"dashboards/*.json", chartDir + "/files/dashboards/*"}
+var owned = []string{"dashboards/*.json", resourceDir + "*", chartDir + "/files/dashboards/*"}
 
 // stale are the files that match an owned pattern and are not generated.
 func stale(root string, files map[string][]byte) ([]string, error) {
