@@ -67,6 +67,9 @@ func depths(dashboards []dashboard.Dashboard, longest time.Duration) (map[string
 	return out, nil
 }
 
+// recent is how far an instant query looks back.
+const recent = 5 * time.Minute
+
 // series is a recorded series that gets a history of a depth, with samples at each step.
 type series struct {
 	labels      labels.Labels
@@ -74,14 +77,14 @@ type series struct {
 	depth, step time.Duration
 }
 
-// rareRules are the recording rules of groups with an interval of their own. An instant query often misses their
-// series, so their expression is evaluated instead.
+// rareRules are the recording rules of groups that are evaluated less often than an instant query looks back: it often
+// misses their series, so their expression is evaluated instead.
 func rareRules() (map[string]alerts.Rule, map[string]time.Duration, error) {
 	groups, err := alerts.Default().RecordingRules()
 	rules, step := map[string]alerts.Rule{}, map[string]time.Duration{}
 	for _, g := range groups {
 		for _, r := range g.Rules {
-			if g.Interval > 0 {
+			if g.Interval >= recent {
 				rules[r.Record], step[r.Record] = r, g.Interval
 			}
 		}

@@ -1,6 +1,7 @@
 package scale
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -186,8 +187,9 @@ func (l *lab) config(share int, self string) string {
 			fmt.Fprintf(&b, "  external_labels: {%s: '%s'}\n", name, value)
 		}
 	}
+	rules := cmp.Or(l.rules, filepath.Join(l.root, "alerts"))
 	fmt.Fprintf(&b, "rule_files: ['%s/*.rules.yaml']\nscrape_configs:\n  - job_name: fleet\n    honor_labels: true\n"+
-		"    http_sd_configs:\n      - url: %s/sd\n", filepath.Join(l.root, "alerts"), l.fleet.URL)
+		"    http_sd_configs:\n      - url: %s/sd\n", rules, l.fleet.URL)
 	switch {
 	case share == everything || l.options.servers == 1:
 	case l.split == byNode:
@@ -269,7 +271,8 @@ func (l *lab) wait(ctx context.Context, length time.Duration) (aborted string, e
 // options say how a fleet is measured.
 type options struct {
 	root        string
-	nodes, gpus int // gpus of each node
+	rules       string // folder of the rules; empty: the shipped ones
+	nodes, gpus int    // gpus of each node
 	// servers share the nodes: by cluster, or, with split "node", the nodes of one cluster by a hash of their names.
 	servers int
 	split   string
