@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -129,6 +130,10 @@ func TestAdvice(t *testing.T) {
 					t.Errorf("%+v", a)
 				}
 				near(t, "saved", a.SavedHours, tt.saved)
+				// Ten days confirm a part of a GPU at most, if twice the demand fits; nothing shows bursts within a MIG device.
+				if level := map[bool]string{true: "medium"}[tt.name == "model without MIG, memory"]; a.Confidence != cmp.Or(level, "low") {
+					t.Errorf("confidence %s", a.Confidence)
+				}
 				if tt.code != "release" {
 					near(t, "saved GPUs", a.SavedGPUs, tt.saved/240)
 				}
@@ -273,6 +278,13 @@ func TestReleaseByRulesAlone(t *testing.T) {
 	near(t, "saved GPUs", a.SavedGPUs, 3)
 	near(t, "longest idle", d.Workloads[0].LongestIdle, 240)
 	near(t, "reclaimable", d.Fleet.Reclaimable, 720)
+	// An hour of work after four days: idle for 96 and for 143 hours.
+	s = scene{}
+	s.node("n1", h100, 1, states{"idle": 1}, nil)
+	s.rules(job{busy: between(monday.Add(4*day), monday.Add(4*day+time.Hour), 0.9, 0)}, 1)
+	w := s.must(t, nil).Workloads[0]
+	near(t, "longest idle", w.LongestIdle, 143)
+	near(t, "reclaimable", w.Reclaimable, 239)
 }
 
 // The weekend does not count as idle time.
@@ -365,6 +377,7 @@ func TestReduceSharing(t *testing.T) {
 			t.Errorf("%s: %v bytes of memory beyond the allocation", w.Name, w.MemoryBeyond)
 		}
 		near(t, "used by others", w.UsedByOthers, map[string]float64{"large": 0, "small": 60}[w.Name])
+		near(t, "GPUs", w.GPUs, 0.5)
 		if a.Code != "reduce_sharing" || a.SavedHours != 0 || a.Title != "Reduce sharing for "+w.Name || w.Sharing != "shared" ||
 			a.Evidence != "Its GPUs were busy to 90 % or more in 100 % of the time, each shared by 2.0 pods on average; "+
 				"up to 98 % of their memory was in use." {
@@ -374,6 +387,19 @@ func TestReduceSharing(t *testing.T) {
 	near(t, "fleet's beyond", d.Fleet.Beyond, 72)
 	near(t, "namespace's time used by others", d.Namespaces[0].UsedByOthers, 60)
 	near(t, "namespace's difference", d.Namespaces[0].Difference, 0)
+}
+
+// For half of the time a pod uses 30 % more than its half of a GPU; then others use 30 % of the GPU in its share.
+func TestBeyondAndOthers(t *testing.T) {
+	var s scene
+	s.node("n1", h100, 1, states{"busy": 0.75, "gap": 0.25}, nil)
+	s.job(job{share: 0.5, memory: gib, busy: between(monday, monday.Add(5*day), 0.8, 0.1), others: 0.3, pods: []string{"app-0"}})
+	w := s.must(t, nil).Workloads[0]
+	for what, x := range map[string][2]float64{"busy": {w.Busy, 108}, "beyond": {w.Beyond, 36}, "gap": {w.Gap, 12},
+		"allocated":      {w.Allocated, 120},
+		"used by others": {w.UsedByOthers, 36}, "unknown": {w.Unknown, 0}, "mean": {*w.BusyMean, 0.45}} {
+		near(t, what, x[0], x[1])
+	}
 }
 
 // TestConsolidate: nodes are given back only where the pods of the period run on the rest of them.
@@ -399,6 +425,7 @@ func TestConsolidate(t *testing.T) {
 		{"one large node and many small ones", []float64{8, 2, 2, 2, 2}, []pod{{"gpu-1", 8, 0, 0}, {"gpu-2", 2, 0, 0},
 			{"gpu-3", 2, 0, 0}, {"gpu-4", 1, 0, 0}}, nil, 0, 2 * 240, "Give back 1 node of " + h100 + ": gpu-5"},
 		{"a window of an hour", []float64{8, 8}, []pod{{"gpu-1", 2, 0, 0}}, nil, 65 * time.Minute, 0, ""},
+		{"half an hour less than 6.65 days", []float64{8, 8}, []pod{{"gpu-1", 2, 0, 0}}, nil, 159 * time.Hour, 0, ""},
 		{"nothing allocated", []float64{8, 8}, nil, nil, 0, 2 * 8 * 240, "Give back 2 nodes of " + h100 + ": gpu-1, gpu-2"},
 		// What a silent node had may have been all of it.
 		{"silent on the busy day", []float64{8, 8, 8, 8}, []pod{{"gpu-1", 8, 0, 0}, {"gpu-2", 1, 0, 2 * 24 * time.Hour}},

@@ -43,7 +43,7 @@ func TestPartition(t *testing.T) {
 	// Without samples for less than removedAfter, it is expected and not reported.
 	d = s.must(t, func(o *Options) { o.RemovedAfter = 30 * 24 * time.Hour })
 	near(t, "not reported", d.Fleet.States.NotReported, 8*(24+168))
-	if len(d.Models) != 2 || len(d.Nodes) != 3 {
+	if d.Fleet.EnergyKWh != nil || d.Fleet.Cost != nil || len(d.Models) != 2 || len(d.Nodes) != 3 {
 		t.Errorf("%d models, %d nodes", len(d.Models), len(d.Nodes))
 	}
 }
@@ -71,12 +71,18 @@ func TestRulesThatBeginLate(t *testing.T) {
 		s.add(metric.RawGPUs, map[string]string{"node": "n1", "model": h100, "uuid": u, "state": "busy"}, constant(1))
 		s.add(metric.RawUp, map[string]string{"node": "n1", "model": h100, "uuid": u}, constant(1))
 	}
+	l := map[string]string{"namespace": "team", "workload_type": "Deployment", "workload": "app", "model": h100}
+	s.add(metric.RuleAllocated, l, half(1))
+	s.add(metric.RuleBusy, l, half(1))
 	d := s.must(t, nil)
 	near(t, "busy", d.Fleet.States.Busy, 4*240)
 	from := map[string]float64{}
 	for _, x := range d.Sources {
 		if x.Data == "GPUs" {
 			from[x.From] = x.Hours
+		}
+		if x.Data == "workloads" {
+			near(t, "hours of workloads", x.Hours, 120)
 		}
 	}
 	near(t, "hours from rules", from["rules"], 120)
@@ -132,6 +138,9 @@ func TestNodesWithoutExporter(t *testing.T) {
 	near(t, "hours", d.Fleet.Hours, 24*240)
 	near(t, "not reported", d.Fleet.States.NotReported, 8*240)
 	near(t, "coverage", d.Fleet.Coverage, 2./3)
+	if len(d.Nodes) != 3 || d.Nodes[0].Node != "gpu-3" || d.Nodes[0].GPUs != 8 {
+		t.Errorf("%+v", d.Nodes)
+	}
 	near(t, "difference", d.Checks.Difference, 0)
 	text := ""
 	for _, n := range d.Notes {
@@ -143,7 +152,8 @@ func TestNodesWithoutExporter(t *testing.T) {
 	if notes := same.must(t, nil).Notes; len(notes) != 2 || notes[0].Code != "node_pools_by_name" || notes[1].Code != "no_single_gpus" {
 		t.Errorf("%+v", notes)
 	}
-	if !strings.Contains(text, "not reported: gpu-3.") || !strings.Contains(text, "than there are: gpu-2 (6 of 8).") {
+	if !strings.Contains(text, "Coverage is 67 %") || !strings.Contains(text, "not reported: gpu-3.") ||
+		!strings.Contains(text, "than there are: gpu-2 (6 of 8).") {
 		t.Error(text)
 	}
 }

@@ -94,6 +94,13 @@ func TestRefuted(t *testing.T) {
 			s.add(metric.RawLastBusy, l, constant(float64(monday.Add(-2*day).Unix())))
 		}, advice: document.AdviseRelease, reason: "never_used", want: "allocated for 12.0 days: no kernel ran, and no process had " +
 			"memory (last busy, or first observed, 2026-01-31 00:00 UTC)", level: "low", saved: 240},
+		{name: "a second of kernels in each of 1,000", jobs: []job{{pods: one, busy: hourOf(0, 24, 0.001, 0)}},
+			advice: document.AdviseRelease, reason: "never_used", want: "kernels ran for 864 s in all", level: "low", saved: 240},
+		{name: "never busy since it was allocated", jobs: []job{{pods: one, busy: no}}, more: func(s *scene) {
+			l := map[string]string{"node": "n1", "uuid": "GPU-app-0", "namespace": "team", "pod": "app-0"}
+			s.add(metric.RawSince, l, constant(float64(monday.Add(-60*day).Unix())))
+			s.add(metric.RawLastBusy, l, constant(float64(monday.Add(-60*day).Unix()+120)))
+		}, advice: document.AdviseRelease, reason: "never_used", want: "allocated for 70.0 days: no kernel ran", level: "low", saved: 240},
 		{name: "idle for less than a week since it ran", jobs: []job{{pods: one, busy: between(monday, monday.Add(4*day), 0.9, 0)}},
 			advice: document.AdviseRelease, reason: "stopped", want: "a job that runs every week looks the same", level: "low",
 			saved: 144},

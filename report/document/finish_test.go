@@ -21,6 +21,7 @@ func TestFinish(t *testing.T) {
 			{Code: AdviseShare, Workload: "b", Saving: SavesHours, SavedHours: 10, SavedGPUs: 0.1, SavedCost: pointer(20)},
 			{Code: AdviseConsolidate, Saving: SavesNodes, SavedHours: 800, SavedGPUs: 8, SavedCost: pointer(1600)},
 			{Code: AdviseRelease, Workload: "a", Saving: SavesHours, SavedHours: 50, SavedGPUs: 2, SavedCost: pointer(100)},
+			{Code: AdviseFewer, Saving: SavesHours, SavedHours: 700, SavedCost: pointer(1400), Confidence: "low"}, // in no sum, last
 			{Code: AdviseGeometry, Saving: SavesQueue, SavedHours: 5},
 		},
 	}
@@ -36,8 +37,8 @@ func TestFinish(t *testing.T) {
 			month = append(month, *a.MonthCost)
 		}
 	}
-	if !slices.Equal(codes, []string{AdviseConsolidate, AdviseRelease, AdviseShare, AdviseGeometry}) ||
-		!slices.Equal(cumulated, []float64{800, 50, 60, 5}) || !slices.Equal(month, []float64{11688, 2922, 146.1}) {
+	if !slices.Equal(codes, []string{AdviseConsolidate, AdviseRelease, AdviseShare, AdviseGeometry, AdviseFewer}) ||
+		!slices.Equal(cumulated, []float64{800, 50, 60, 5, 60}) || !slices.Equal(month, []float64{11688, 2922, 146.1, 0}) {
 		t.Errorf("%v %v %v", codes, cumulated, month)
 	}
 	if a := d.Advice[1]; a.Owner != "red" || a.Query != "q" || a.MonthHours != 1461 {
@@ -166,8 +167,64 @@ func TestPlans(t *testing.T) {
 		t.Errorf("%+v", d.Projections)
 	}
 	empty := &Document{}
+	if noPeriod := (&Document{Fleet: Account{Cost: pointer(1)}}); len(noPeriod.Project(nil)) != 0 || noPeriod.Projections != nil {
+		t.Errorf("%+v", noPeriod)
+	}
 	if empty.Aim(0.5); empty.Goal.Reached != 0 || len(empty.Project(nil)) != 0 || empty.Projections != nil {
 		t.Errorf("%+v", empty)
+	}
+}
+
+// Advice of low confidence is the last; figures are rounded to nine digits wherever they are.
+func TestRounding(t *testing.T) {
+	d := Document{Fleet: Account{Cost: pointer(1000.00000000001), EnergyKWh: pointer(1e-12)}, Advice: []Advice{
+		{Code: "b", SavedHours: 9, Confidence: "low"}, {Code: "a", SavedHours: 1, Confidence: "medium"}, {Code: "c", Confidence: "low"}},
+		Trend: []Bucket{{Hours: 0.1 + 0.2}}, Workloads: []Workload{{Plot: &Plot{Busy: []float64{0.1 + 0.2}}}}}
+	d.Finish()
+	if *d.Fleet.Cost != 1000 || *d.Fleet.EnergyKWh != 0 || d.Trend[0].Hours != 0.3 || d.Workloads[0].Plot.Busy[0] != 0.3 {
+		t.Errorf("%+v", d)
+	}
+	if d.Advice[0].Code != "a" || d.Advice[1].Code != "b" || d.Advice[2].Code != "c" {
+		t.Errorf("%+v", d.Advice)
+	}
+	for x, want := range map[float64]float64{2e-9: 2e-9, 0.9e-9: 0, -0.9e-9: 0, -2e-9: -2e-9, 123456789.4: 123456789,
+		0.1234567891: 0.123456789} {
+		if got := significant(x); got != want {
+			t.Errorf("%v is rounded to %v", x, got)
+		}
+	}
+}
+
+// With groups by the same label a comparison is of groups, otherwise of namespaces; reports of other prices of the same model or of
+// other groups say so.
+func TestCompareGroups(t *testing.T) {
+	of := func(label string, price float64) *Document {
+		d := &Document{Period: Span{Hours: 24}, GroupLabel: label, Namespaces: []Account{{Namespace: "n", Hours: 10}},
+			Models: []Account{{Model: "M", Hours: 10, Cost: pointer(10 * price)}, {Model: "N", Hours: 10, Cost: pointer(70)}}}
+		if label != "" {
+			d.Groups = []Account{{Group: "red", Hours: 10}}
+		}
+		return d
+	}
+	for _, tt := range []struct {
+		before, now *Document
+		names       string
+		notes       int
+	}{
+		{of("team", 2), of("team", 2), "fleet red", 0}, {of("", 2), of("", 2), "fleet n", 0}, {of("team", 2), of("app", 2), "fleet n", 1},
+		{of("", 2), of("team", 2), "fleet n", 1}, {of("", 2), of("", 2.001), "fleet n", 0}, {of("", 2), of("", 2.1), "fleet n", 1},
+	} {
+		tt.now.Compare(tt.before)
+		var names []string
+		for _, c := range tt.now.Comparison.Changes {
+			names = append(names, c.Name)
+		}
+		if strings.Join(names, " ") != tt.names || len(tt.now.Notes) != tt.notes {
+			t.Errorf("%v %+v", names, tt.now.Notes)
+		}
+	}
+	if _, err := Parse([]byte(`{"schema": "` + Schema + `", "period": {"hours": 0}}`)); err == nil {
+		t.Error("a report of no time was read")
 	}
 }
 
