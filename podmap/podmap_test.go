@@ -776,15 +776,21 @@ type listingSlices struct {
 
 func (s listingSlices) Run(context.Context) { *s.ran = true }
 
-// A taint is that of its GPU, once; a device of another node or without address has none.
+// A taint is that of its GPU, once, also where it is that of a MIG device, by its UUID or by the PCI address of its GPU; a
+// device of another node or without address has none.
 func TestTaints(t *testing.T) {
 	lost := gpu.Taint{Key: "gpu.nvidia.com/gpu-lost", Value: "true", Effect: "NoExecute"}
+	xid := gpu.Taint{Key: "gpu.nvidia.com/xid", Value: "95", Effect: "NoSchedule"}
+	inv := node()
+	d, _ := inv.ByUUID(GPUD)
 	s := snapshot{slices: &source.Slices{{"d", "a"}: {UUID: GPUA, Taints: []gpu.Taint{lost}},
-		{"e", "a"}:     {UUID: GPUA, Taints: []gpu.Taint{lost}},
-		{"d", "other"}: {UUID: "GPU-99999999-0000-4000-8000-000000000000", Taints: []gpu.Taint{lost}},
-		{"d", "x"}:     {Taints: []gpu.Taint{lost}}}}
-	got := s.taints(&gpu.Inventory{GPUs: []gpu.InventoryGPU{{UUID: GPUA}, {UUID: GPUB, Index: 1}}})
-	if len(got) != 1 || !slices.Equal(got[GPUA], []gpu.Taint{lost}) {
+		{"e", "a"}:                    {UUID: GPUA, Taints: []gpu.Taint{lost}},
+		{"d", "gpu-2-mig-3g20gb-9-0"}: {UUID: migD3, Taints: []gpu.Taint{xid}},
+		{"d", "gpu-2-mig-1g5gb-19-0"}: {PCI: string(d.PCI), Taints: []gpu.Taint{lost}},
+		{"d", "other"}:                {UUID: "GPU-99999999-0000-4000-8000-000000000000", Taints: []gpu.Taint{lost}},
+		{"d", "x"}:                    {Taints: []gpu.Taint{lost}}}}
+	got := s.taints(inv)
+	if len(got) != 2 || !slices.Equal(got[GPUA], []gpu.Taint{lost}) || !slices.Equal(got[GPUD], []gpu.Taint{lost, xid}) {
 		t.Errorf("%+v", got)
 	}
 }

@@ -38,11 +38,25 @@ type resolver struct {
 
 func (s *snapshot) resolver(inv *gpu.Inventory, pods *source.Pods) *resolver {
 	r := &resolver{snapshot: s, inv: inv, pods: pods}
+	served := s.servedContainers()
 	for i := range s.direct {
-		// A claim with administrator access observes the device, which is not allocated to it.
-		if c := s.claim(&s.direct[i]); c == nil || !c.Admin {
-			r.direct = append(r.direct, s.direct[i])
+		d := s.direct[i]
+		if c := s.claim(&d); c != nil {
+			d.results = c.Results
+			if of, ok := served[podClaim{d.container.PodName(), d.claim}]; ok {
+				d.results, d.own = nil, true
+				for _, result := range c.Results {
+					if of[result.Request] == d.container.Name {
+						d.results = append(d.results, result)
+					}
+				}
+			}
+			// A claim with administrator access observes the device, which is not allocated to it.
+			if c.Admin || len(c.Results) > 0 && len(d.results) == 0 {
+				continue
+			}
 		}
+		r.direct = append(r.direct, d)
 	}
 	r.peers = countPeers(r.direct)
 	return r

@@ -43,6 +43,9 @@ type directID struct {
 	unnamed bool
 	// part is true where only a share of the device of a DRA claim is allocated.
 	part bool
+	// results are what the scheduler allocated of the device to the container, where a DRA driver recorded that.
+	results []source.DeviceResult
+	own     bool // none of them is another container's
 	// since is when it was first listed; absent for what was in the first response.
 	since gpu.Opt[time.Time]
 }

@@ -60,24 +60,26 @@ func add[K, V comparable](sets map[K]map[V]bool, key K, member V) {
 // administrator's).
 func (s *snapshot) share(p peers, d *directID, t deviceid.Target) located {
 	containers := float64(p.containers[d.shared()])
+	if d.own {
+		containers = 1
+	}
 	l := located{target: t, shared: containers > 1 || d.ref.Replica}
 	size := t.Memory.Or(0)
 	part := t.Part / containers
 	if d.isClaim() {
-		if c := s.claim(d); c != nil && (d.part || len(c.Consumed) > 0) && t.Instance == "" {
+		if s.claim(d) != nil && (d.part || d.consumes()) && t.Instance == "" {
 			l.shared, l.recorded = true, true
-			if percentage, ok := deviceid.ParseQuantity(c.Consumed["cores"]); ok && percentage > 0 {
+			if percentage := d.consumed("cores"); percentage > 0 {
 				l.compute = gpu.Some(min(percentage/100, 1) / containers)
 				l.share = l.compute
 			}
 			if published := s.slices.Device(d.resource, d.id); published != nil {
-				mine, _ := deviceid.ParseQuantity(c.Consumed["shares"])
+				mine := d.consumed("shares")
 				if all, _ := deviceid.ParseQuantity(published.Capacity["shares"]); mine > 0 && mine <= all {
 					l.share = gpu.Some(mine / all / containers)
 				}
 			}
-			n, _ := deviceid.ParseQuantity(c.Consumed["memory"])
-			if b, ok := deviceid.Bytes(n / containers).Get(); ok && size > 0 {
+			if b, ok := deviceid.Bytes(d.consumed("memory") / containers).Get(); ok && size > 0 {
 				l.share, l.memory = gpu.Some(min(float64(b)/float64(size), 1/containers)), gpu.Some(b)
 			}
 			return l

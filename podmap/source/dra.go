@@ -23,8 +23,14 @@ type draKey struct{ driver, device string }
 
 // PreparedDevice is what the driver made of one device of a claim, and what the scheduler allocated of it.
 type PreparedDevice struct {
-	UUID     string            // of the GPU or MIG device, as NVML writes it; empty: not recorded
-	Admin    bool              // administrator access, which allocates nothing
+	UUID    string         // of the GPU or MIG device, as NVML writes it; empty: not recorded
+	Admin   bool           // administrator access, which allocates nothing
+	Results []DeviceResult // one for each request that the device was allocated for
+}
+
+// DeviceResult is what the scheduler allocated of a device for one request of a claim.
+type DeviceResult struct {
+	Request  string
 	Consumed map[string]string // of a shared device, as quantities: "memory", "cores"
 }
 
@@ -52,9 +58,9 @@ type draCheckpoint struct {
 				Allocation *struct {
 					Devices struct {
 						Results []struct {
-							Driver, Device   string
-							AdminAccess      *bool
-							ConsumedCapacity map[string]string
+							Request, Driver, Device string
+							AdminAccess             *bool
+							ConsumedCapacity        map[string]string
 						}
 					}
 				}
@@ -98,12 +104,17 @@ func ReadPreparedClaims(r io.Reader, driver string) (*PreparedClaims, error) {
 		drivers := map[string][]string{} // by device
 		if c.Status.Allocation != nil {
 			for _, d := range c.Status.Allocation.Devices.Results {
-				p := &PreparedDevice{Admin: d.AdminAccess != nil && *d.AdminAccess, Consumed: map[string]string{}}
-				for key, quantity := range d.ConsumedCapacity {
-					p.Consumed[key[strings.LastIndexByte(key, '/')+1:]] = quantity
+				key := draKey{d.Driver, d.Device}
+				if devices[key] == nil {
+					devices[key] = &PreparedDevice{}
+					drivers[d.Device] = append(drivers[d.Device], d.Driver)
 				}
-				devices[draKey{d.Driver, d.Device}] = p
-				drivers[d.Device] = append(drivers[d.Device], d.Driver)
+				p, result := devices[key], DeviceResult{d.Request, map[string]string{}}
+				p.Admin = d.AdminAccess != nil && *d.AdminAccess
+				for key, quantity := range d.ConsumedCapacity {
+					result.Consumed[key[strings.LastIndexByte(key, '/')+1:]] = quantity
+				}
+				p.Results = append(p.Results, result)
 			}
 		}
 		for _, group := range c.PreparedDevices {

@@ -1,0 +1,93 @@
+package podmap
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/podmap/deviceid"
+)
+
+// podClaim is a claim of a pod, by namespace and name.
+type podClaim struct {
+	pod   gpu.PodName
+	claim [2]string
+}
+
+// servedRequest is how the scheduler names the requests of the claim that serves a pod's extended resources: by the index
+// of the container among the init containers and containers of the pod.
+var servedRequest = regexp.MustCompile(`^container-(\d+)-request-\d+$`)
+
+// servedContainers returns the container of each request of the claims that serve extended resources. The kubelet lists
+// all devices of such a claim for each container that requests any. The indices of the requests are in the order of the
+// containers; where there are more of them, init containers have requests of their own, and the container is unknown.
+func (s *snapshot) servedContainers() map[podClaim]map[string]string {
+	containers, requests := map[podClaim]map[string]bool{}, map[podClaim]map[string]int{}
+	for i := range s.direct {
+		d := &s.direct[i]
+		pod, recorded := d.container.PodName(), s.claim(d)
+		if recorded == nil || !serves(d.claim[1], pod.Pod) {
+			continue
+		}
+		for _, result := range recorded.Results {
+			if m := servedRequest.FindStringSubmatch(result.Request); m != nil {
+				index, _ := strconv.Atoi(m[1])
+				add(containers, podClaim{pod, d.claim}, d.container.Name)
+				if requests[podClaim{pod, d.claim}] == nil {
+					requests[podClaim{pod, d.claim}] = map[string]int{}
+				}
+				requests[podClaim{pod, d.claim}][result.Request] = index
+			}
+		}
+	}
+	out := map[podClaim]map[string]string{}
+	for key, all := range requests {
+		var order []string
+		for _, name := range s.order[key.pod] {
+			if containers[key][name] {
+				order = append(order, name)
+			}
+		}
+		var indices []int
+		for _, index := range all {
+			indices = append(indices, index)
+		}
+		slices.Sort(indices)
+		if indices = slices.Compact(indices); len(indices) != len(order) {
+			continue
+		}
+		out[key] = map[string]string{}
+		for request, index := range all {
+			out[key][request] = order[slices.Index(indices, index)]
+		}
+	}
+	return out
+}
+
+// serves reports whether a claim has the name that the scheduler generates for the extended resources of a pod: its last
+// five characters are random, and before them at most 58 are kept.
+func serves(claim, pod string) bool {
+	prefix := pod + "-extended-resources-"
+	return strings.HasPrefix(claim, prefix[:min(len(prefix), 58)])
+}
+
+// consumed is how much of a capacity of the device is allocated to the container.
+func (d *directID) consumed(capacity string) (sum float64) {
+	for _, result := range d.results {
+		n, _ := deviceid.ParseQuantity(result.Consumed[capacity])
+		sum += n
+	}
+	return sum
+}
+
+// consumes reports whether a capacity of the device is allocated, of whatever amount.
+func (d *directID) consumes() bool {
+	for _, result := range d.results {
+		if len(result.Consumed) > 0 {
+			return true
+		}
+	}
+	return false
+}
