@@ -53,6 +53,7 @@ func Groups() []Group {
 			Interval: seldom},
 		{Name: "gpu-exporter-workload-gauges", Records: append(gpuActivity(), workloadLevels(workloadGauges())...),
 			Interval: seldom},
+		{Name: "gpu-exporter-sharing", Records: []Record{useAboveRequest()}},
 		{Name: "gpu-exporter-halfhours", Records: halfHours(), Interval: 30 * minute},
 		{Name: "gpu-exporter-requests", Records: requests()},
 		{Name: "gpu-exporter-self", Records: self()},
@@ -351,7 +352,7 @@ func workloads() []Record {
 	return append(out, Record{Name: "workload:gpu_pods:count",
 		Labels: []string{"namespace", "workload_type", "workload"}, Help: "Pods to which GPUs are allocated.",
 		Expr: by("count", []string{"namespace", "workload_type", "workload"},
-			withWorkload("group by ("+onPod+") (gpu_container_allocation_ratio)"))}, useAboveRequest())
+			withWorkload("group by ("+onPod+") (gpu_container_allocation_ratio)"))})
 }
 
 // useAboveRequest finds the containers of schemes that enforce nothing. A request is a guaranteed amount, a limit, or else

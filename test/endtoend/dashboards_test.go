@@ -36,11 +36,9 @@ var emptyInDemo = absent{
 	"gpu-node/Host network/A": "node_exporter is not scraped",
 	"gpu-node/Host network/B": "node_exporter is not scraped",
 
-	"gpu-sharing/GPUs with more than one pod/E": "time slicing sets no memory limit",
-	"gpu-sharing/Containers on shared GPUs/C":   "time slicing sets no compute limit",
-	"gpu-sharing/Containers on shared GPUs/E":   "time slicing sets no memory limit",
-	"gpu-sharing/Containers on shared GPUs/F":   "time slicing sets no memory limit",
-	"gpu-workload/Containers and GPUs/E":        "time slicing sets no memory limit",
+	"gpu-sharing/Containers that use more than they requested/D": "no GPU of these containers is busy to 90 %",
+	"gpu-sharing/Containers that use more than they requested/F": "no GPU of these containers is busy to 90 %",
+	"gpu-sharing/Containers on shared GPUs/F":                    "time slicing sets no memory limit",
 
 	"gpu-workload/Restarts":                "no pod crashed",
 	"gpu-workload/Last termination reason": "no pod crashed",
