@@ -656,6 +656,47 @@ func TestUnrecognizedIDsWaitForTheWatch(t *testing.T) {
 	}
 }
 
+// What no scheme records comes first; recorded shares are scaled to what is left.
+func TestFit(t *testing.T) {
+	for _, c := range []struct{ direct, recorded, wantDirect, want float64 }{{.5, .4, .5, .4}, {.5, .8, .5, .5}, {1, .8, 1, 0},
+		{0, 2, 0, 1}, {1.5, 0, 1, 0}} {
+		direct, recorded := &tally{share: c.direct}, &tally{share: c.recorded, recorded: true}
+		fit(map[place]*tally{{dev: GPUA, resource: "a"}: direct, {dev: GPUA, resource: "b"}: recorded,
+			{dev: GPUB, resource: "b"}: {share: .9}})
+		if min(direct.share, 1) != c.wantDirect || min(recorded.share, 1) != c.want {
+			t.Errorf("%+v: %v and %v", c, direct.share, recorded.share)
+		}
+	}
+}
+
+// A percent of the cores is a limit, none is no limit.
+func TestCoresOfAClaim(t *testing.T) {
+	exclusive := readSharing(t, sharingDir+"/hami-dra.txt").cases[0]
+	for cores, want := range map[string]float64{"0": 0, "1": .01, "100": 1, "200": 1} {
+		c := *exclusive
+		c.dra = strings.ReplaceAll(c.dra, `"cores":"100"`, `"cores":"`+cores+`"`)
+		m, _ := c.setUp(t, "dra", newClock())
+		if err := m.Poll(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		h := m.Allocations(sharingNode(false))
+		if len(h.List) != 1 || float64(h.List[0].ComputeLimit.Or(0)) != want || h.List[0].ComputeLimit.Present() != (want > 0) {
+			t.Errorf("%s: %+v", cores, h.List)
+		}
+	}
+}
+
+// A device of a claim that nothing identifies is listed as unrecognized.
+func TestUnrecognizedClaims(t *testing.T) {
+	m := newClock().source(&fakeKubelet{pods: pods("a/p/c gpu.example.com:x=dev-0")})
+	if h := poll(t, m); len(h.Unresolved) != 1 || !h.Uncertain {
+		t.Errorf("%+v", h)
+	}
+	if got := m.Unrecognized(); len(got) != 1 || got[0].Resource != "gpu.example.com" || got[0].Shape != "dev-#" {
+		t.Errorf("%+v", got)
+	}
+}
+
 // A share that leaves nothing for another container is no sharing.
 func TestNearlyWhole(t *testing.T) {
 	for share, want := range map[float64]bool{.5: true, .98: true, .99: false, 1: false} {
@@ -788,6 +829,7 @@ func TestTaints(t *testing.T) {
 		{"d", "gpu-2-mig-3g20gb-9-0"}: {UUID: migD3, Taints: []gpu.Taint{xid}},
 		{"d", "gpu-2-mig-1g5gb-19-0"}: {PCI: string(d.PCI), Taints: []gpu.Taint{lost}},
 		{"d", "other"}:                {UUID: "GPU-99999999-0000-4000-8000-000000000000", Taints: []gpu.Taint{lost}},
+		{"d", "b"}:                    {UUID: GPUB},
 		{"d", "x"}:                    {Taints: []gpu.Taint{lost}}}}
 	got := s.taints(inv)
 	if len(got) != 2 || !slices.Equal(got[GPUA], []gpu.Taint{lost}) || !slices.Equal(got[GPUD], []gpu.Taint{lost, xid}) {
@@ -820,6 +862,10 @@ func TestEventsAreCoalesced(t *testing.T) {
 				time.Sleep(10 * time.Millisecond)
 			}
 			return k.lists.Load() - before
+		}
+		time.Sleep(3 * time.Second)
+		if n := storm(2 * time.Second); n < 3 || n > 5 {
+			t.Errorf("%d queries in two seconds of events after a pause", n)
 		}
 		if n := storm(time.Minute); n < 110 || n > 121 {
 			t.Errorf("%d queries in a minute, want two in a second", n)

@@ -14,10 +14,7 @@ var rank = map[string]int{attributionProcess: 1, attributionExclusive: 2, attrib
 func (l *Ledger) settleModes(c *device, users Users) {
 	c.visible = users != nil && c.medium != nil && c.medium.Processes.Present()
 	c.everVisible = c.everVisible || c.visible
-	c.servers = c.servers[:0]
-	if c.visible {
-		l.findServers(c, users)
-	}
+	l.findServers(c, users)
 	for _, p := range c.parts {
 		for _, h := range p.rows {
 			h.row.attribution = ""

@@ -619,6 +619,48 @@ func TestOversubscription(t *testing.T) {
 	value(t, "gap", w.container("r", "A").Gap, 5)
 }
 
+// Both PCIe counters may overflow unseen where nothing estimates them: one reading is not measured.
+func TestUnresolvedCounters(t *testing.T) {
+	l := New(Options{})
+	id := gpu.Identity{UUID: "A"}
+	for range 3 {
+		l.Advance(Poll{Elapsed: time.Second, GPUs: []Reading{{Identity: id, Fast: &gpu.Fast{PCIeTransmit: gpu.Some(gpu.Bytes(100)),
+			PCIeReceive: gpu.Some(gpu.Bytes(100))}}}})
+	}
+	c := gpu.GPU{Identity: id}
+	l.Fill(&c)
+	if got := c.Activity.Unmeasured; len(got) != 1 || got[0] != (gpu.Unmeasured{Reading: "pcie_bytes", Reason: "counter_overflow"}) {
+		t.Errorf("%+v", got)
+	}
+	absent(t, "transmitted", c.Activity.PCIeTransmit)
+}
+
+// The limit of a container's cgroup is that of its first allocation on the GPU.
+func TestLimitsOfCgroups(t *testing.T) {
+	const pci = "0000:01:00.0"
+	some, none := gpu.Some[gpu.Bytes], gpu.None[gpu.Bytes]()
+	recorded := func(pod, resource string, device gpu.UUID) gpu.ContainerAllocation {
+		h := gpu.ContainerAllocation{}
+		h.Allocation = allocate(pod, device, .5)
+		h.Resource, h.MemoryLimit, h.MemoryGuaranteed = resource, some(7), some(3)
+		return h
+	}
+	l := New(Options{})
+	l.Advance(Poll{GPUs: []Reading{{Identity: gpu.Identity{UUID: "A", PCI: pci}}, {Identity: gpu.Identity{UUID: "B", PCI: "0000:02:00.0"}}}})
+	l.cgroups = map[gpu.PCIAddress][]gpu.CgroupMemory{pci: {
+		{Container: pod("p"), Used: 1, Limit: some(9), Guaranteed: some(4)}, {Container: pod("q"), Used: 1},
+		{Container: pod("r"), Limit: some(9)}, {Container: pod("s"), Used: 1, Limit: some(9), Reason: gpu.UnattributedHost}}}
+	list := []gpu.ContainerAllocation{recorded("p", "a", "A"), recorded("p", "b", "A"), recorded("p", "c", "B"),
+		recorded("q", "a", "A"), recorded("r", "a", "A"), recorded("s", "a", "A"), recorded("t", "a", "X")}
+	l.limitByCgroup(list)
+	for i, want := range [][2]gpu.Opt[gpu.Bytes]{{some(9), some(4)}, {none, some(3)}, {some(7), some(3)}, {some(7), none},
+		{some(7), some(3)}, {some(7), some(3)}, {some(7), some(3)}} {
+		if got := [2]gpu.Opt[gpu.Bytes]{list[i].MemoryLimit, list[i].MemoryGuaranteed}; got != want {
+			t.Errorf("%s %s on %s: limit and guaranteed %v, want %v", list[i].Container.Pod, list[i].Resource, list[i].GPU, got, want)
+		}
+	}
+}
+
 func TestProfilingAndCounters(t *testing.T) {
 	l := New(Options{})
 	id := gpu.Identity{UUID: "A"}
@@ -637,6 +679,9 @@ func TestProfilingAndCounters(t *testing.T) {
 	l.Fill(&c)
 	value(t, "transmitted", c.Activity.PCIeTransmit, 200)
 	absent(t, "received", c.Activity.PCIeReceive)
+	if len(c.Activity.Unmeasured) > 0 {
+		t.Errorf("%+v of counters that were never read", c.Activity.Unmeasured)
+	}
 	value(t, "nvlink", c.Activity.NVLinkReceive, 5)
 	if v := c.Activity.Limited; len(v) != 1 || v[gpu.LimitPowerCap] != 8 {
 		t.Errorf("limited %v", v)

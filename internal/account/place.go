@@ -87,11 +87,6 @@ func (l *Ledger) place(c *device) {
 		for _, h := range p.rows {
 			sum += h.allocated
 		}
-		if sum > 1 {
-			for i := range p.rows {
-				p.rows[i].share /= sum
-			}
-		}
 		p.unallocated = max(0, 1-sum)
 		if sum >= whole {
 			p.unallocated = 0

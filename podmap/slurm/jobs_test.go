@@ -179,6 +179,14 @@ func TestJobFilesThatAreNone(t *testing.T) {
 	}
 }
 
+func TestDefaultClock(t *testing.T) {
+	j := New(Options{Dir: t.TempDir()})
+	j.Poll(t.Context())
+	if h := j.Allocations(node()); !h.Known || !h.Sources[0].LastSuccess.Present() {
+		t.Errorf("%+v", h)
+	}
+}
+
 // A job on several GPUs that are not visible here has each of them counted.
 func TestJobsOnUnknownGPUs(t *testing.T) {
 	f := newJobDir(t)
