@@ -646,7 +646,8 @@ func TestLimitsOfCgroups(t *testing.T) {
 		return h
 	}
 	l := New(Options{})
-	l.Advance(Poll{GPUs: []Reading{{Identity: gpu.Identity{UUID: "A", PCI: pci}}, {Identity: gpu.Identity{UUID: "B", PCI: "0000:02:00.0"}}}})
+	l.Advance(Poll{GPUs: []Reading{{Identity: gpu.Identity{UUID: "A", PCI: pci}},
+		{Identity: gpu.Identity{UUID: "B", PCI: "0000:02:00.0"}}}})
 	l.cgroups = map[gpu.PCIAddress][]gpu.CgroupMemory{pci: {
 		{Container: pod("p"), Used: 1, Limit: some(9), Guaranteed: some(4)}, {Container: pod("q"), Used: 1},
 		{Container: pod("r"), Limit: some(9)}, {Container: pod("s"), Used: 1, Limit: some(9), Reason: gpu.UnattributedHost}}}

@@ -137,6 +137,26 @@ func TestCgroupsWithoutEnd(t *testing.T) {
 	}
 }
 
+// A cgroup that cannot be read fails the scan, however deep it is, and the default clock is that of the machine.
+func TestCgroupThatCannotBeRead(t *testing.T) {
+	root := t.TempDir()
+	const used = "nvidia/0000:18:00.0/vidmem 10\n"
+	for path, text := range map[string]string{"dmem.capacity": used, "a/dmem.current": used, "a/b/dmem.current/x": ""} {
+		path = filepath.Join(root, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := NewCgroupScanner(CgroupOptions{Root: root})
+	s.Scan(t.Context())
+	if source, _ := s.Source(); source.Up || source.Errors != 1 || len(s.Memory()) > 0 {
+		t.Errorf("%+v, %v", source, s.Memory())
+	}
+}
+
 func containerText(c gpu.Container) string {
 	if c == (gpu.Container{}) {
 		return ""

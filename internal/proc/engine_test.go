@@ -60,6 +60,8 @@ func TestEngineNames(t *testing.T) {
 		{"a name with a line end", listOf(engineContainer(idA, "/x\ny")), nil, ""},
 		{"a name with a quote", listOf(engineContainer(idA, `/x"}`)), nil, ""},
 		{"a name without end", listOf(engineContainer(idA, "/"+strings.Repeat("x", maxEngineName+1))), nil, ""},
+		{"the longest name", listOf(engineContainer(idA, "/"+strings.Repeat("x", maxEngineName))),
+			map[string]string{idA: strings.Repeat("x", maxEngineName)}, ""},
 		{"a short id", listOf(engineContainer(idA[:12], "/x")), nil, ""},
 		{"an id of capitals", listOf(engineContainer(strings.ToUpper(idA), "/x")), nil, ""},
 		{"not a list", `{"message":"page not found"}`, nil, "no list"},

@@ -81,6 +81,8 @@ func TestComplete(t *testing.T) {
 			[]float64{0, 0}},
 		{"no inventory", []Assignment{{Ref: ref(GPUA)}}, []Assignment{{Ref: ref(GPUA), Compute: gpu.Some(third)}}, nil,
 			[]float64{0}},
+		{"more", []Assignment{{Ref: ref(GPUA)}},
+			[]Assignment{{Ref: ref(GPUA), Compute: gpu.Some(third)}, {Ref: ref(GPUB), Compute: gpu.Some(.4)}}, node(), []float64{0}},
 		{"fewer", []Assignment{{Ref: ref(GPUA)}, {Ref: ref(GPUB)}},
 			[]Assignment{{Ref: ref(GPUA), Compute: gpu.Some(third)}}, node(),
 			[]float64{0, 0}},
@@ -230,6 +232,35 @@ func TestWordsOfAnother(t *testing.T) {
 	if got := minors([]string{"/dev/nvidiactl", "3", "/dev/fuse", "/dev/nvidia2", "/dev/nvidia-uvm"}); len(got) != 1 ||
 		got[0] != minorRef(2) {
 		t.Errorf("minors %+v", got)
+	}
+	for text, want := range map[string]int{GPUA + "," + GPUB: 2, GPUA + ",what": 0, GPUA + ", ," + GPUB: 2, "": 0,
+		strings.Repeat("0,", maxRefs): maxRefs, strings.Repeat("0,", maxRefs+1): 0} {
+		if got := parseVisible(text); len(got) != want {
+			t.Errorf("%.60q: %d GPUs, want %d", text, len(got), want)
+		}
+	}
+	reserved := kai.annotated(&Request{Pod: &Pod{Labels: map[string]string{kaiGroup: "g"},
+		Annotations: map[string]string{kaiMemory: "100"}}})
+	if len(reserved) != 1 || reserved[0].memory != gpu.Some[gpu.Bytes](100<<20) {
+		t.Errorf("memory of a member: %+v", reserved)
+	}
+	for uuids, known := range map[string]bool{GPUA: true, GPUA + ",": true, migD3: true, "0": false, "what": false, GPUA + ",1": false} {
+		got := kubeShare.annotated(&Request{Pod: &Pod{Annotations: map[string]string{kubeShareUUID: uuids}}})
+		if len(got) != 1 || (got[0] != Assignment{}) != known {
+			t.Errorf("%s: %+v", uuids, got)
+		}
+	}
+	for _, c := range []struct {
+		devices, portion string
+		known            bool
+		compute          float64
+	}{{GPUA, "0.5", true, .5}, {GPUA, "1", true, 1}, {GPUA, "1.5", true, 0}, {GPUA, "", true, 0},
+		{strings.Repeat(" ,", maxText) + GPUA, "0.5", false, 0}, {"what", "0.5", false, 0}} {
+		got := nvFractions.annotated(&Request{Container: gpu.Container{Name: "c"}, Pod: &Pod{Annotations: map[string]string{
+			nvFractionsPrefix + "c.gpus.devices": c.devices, nvFractionsPrefix + "c.gpu-compute.portion": c.portion}}})
+		if len(got) != 1 || (got[0].Ref != Ref{}) != c.known || got[0].Compute.Or(0) != c.compute {
+			t.Errorf("%.40q, %s: %+v", c.devices, c.portion, got)
+		}
 	}
 	for name, want := range map[string]float64{"VOLCANO_GPU_MEMORY_TOTAL": 80, "VOLCANO_GPU_TOTAL": 80, "VOLCANO_OTHER": 0} {
 		got := volcanoGPUShare.allocated(&Request{Resource: "volcano.sh/gpu-memory", Response: &Response{Env: map[string]string{
