@@ -319,6 +319,18 @@ func TestIdlePods(t *testing.T) {
 	}
 }
 
+// Where no pod is busy, the idle one is not one of several: the other one, of 20 hours, is too young to be judged.
+func TestIdleAmongIdlePods(t *testing.T) {
+	var s scene
+	s.node("n1", h100, 8, states{"idle": 2}, nil)
+	s.job(job{busy: no, pods: []string{"app-a"}})
+	s.allocate(job{busy: no, pods: []string{"app-b"}, gpus: []string{"GPU-young"}, from: tenDays.Add(-20 * time.Hour)})
+	d := s.must(t, nil)
+	if a := adviceOn(t, d, d.Workloads[0].ID); a.Reason != "never_used" || a.SavedGPUs != 1 {
+		t.Errorf("%+v", a)
+	}
+}
+
 // Of three GPUs of a pod one is idle.
 func TestIdleGPUsOfAPod(t *testing.T) {
 	var s scene
@@ -647,6 +659,9 @@ func TestWithoutAllocation(t *testing.T) {
 		case "guest":
 			near(t, "busy", w.Busy, 60)
 			near(t, "beyond", w.Beyond, 60)
+			if !w.FirstSeen.Equal(monday) || !w.LastSeen.Equal(tenDays) {
+				t.Errorf("%+v", w)
+			}
 			if w.NoAdvice != "activity_unknown" || !strings.Contains(w.NoAdviceReason, "on GPUs of others") {
 				t.Errorf("%+v", w)
 			}

@@ -105,7 +105,17 @@ func TestEverything(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := everything().must(t, func(o *Options) { o.Prices, o.Now = list, o.To.Add(time.Hour) })
+	stages := map[string][2]int{}
+	d := everything().must(t, func(o *Options) {
+		o.Prices, o.Now, o.Progress = list, o.To.Add(time.Hour), func(stage string, done, total int) { stages[stage] = [2]int{done, total} }
+	})
+	if stages["namespaces"] != [2]int{1, 1} || len(stages) < 5 {
+		t.Errorf("%v", stages)
+	}
+	// Containers of the team against GPUs, with 60 hours of no container.
+	near(t, "check of busy", *d.Checks.Busy, (2016-207.6-648-60)/2016)
+	near(t, "check of idle", *d.Checks.Idle, (1104-348)/1104.)
+	near(t, "check of gap", *d.Checks.Gap, (240-692.4-72)/240)
 	if !d.Generated.Equal(tenDays.Add(time.Hour)) || d.Period.From != monday || d.Period.To != tenDays || d.Period.StepSeconds != 300 ||
 		d.Period.Hours != 240 || d.ProfileTable == "" || d.Currency != "EUR" {
 		t.Errorf("%+v %+v", d.Generated, d.Period)

@@ -58,6 +58,13 @@ func TestRefuted(t *testing.T) {
 			busy: hourOf(12, 18, 0.25, 0.02)}}, advice: document.AdviseReplicas, reason: "daily_demand",
 			// Twice 48 x 0.25 = 24 by day, 3.2 times 48 x 0.02 = 3.1 in the other 18 hours: 4.
 			want: "24 replicas by day and 4 from 18:00 to 12:00", level: "medium", saved: 48*240 - 24*60 - 4*180},
+		// 1.25 times what has to be expected, 1.6 times 4.8, are 10 of 10; 1.25 times what was are 6.
+		{name: "a service that may grow into its replicas", jobs: []job{{pods: names("app", 10), memory: 70 * gib,
+			busy: hourOf(0, 24, 0.48, 0)}}, advice: document.AdviseReplicas, reason: "low_demand",
+			want:  "Run 6 replicas of app instead of 10",
+			level: "low", saved: 4 * 240},
+		{name: "a service that needs all replicas every other hour", jobs: []job{{pods: names("app", 10), memory: 70 * gib,
+			busy: func(at int64) float64 { return 0.01 + 0.79*float64((at-1)/3600%2) }}}, reason: "peaks_too_high"},
 		{name: "a constant service", jobs: []job{{pods: names("app", 10), memory: 70 * gib, busy: hourOf(0, 24, 0.32, 0)}},
 			advice: document.AdviseReplicas, reason: "low_demand", want: "Run 7 replicas of app instead of 10", level: "medium",
 			saved: 3 * 240},

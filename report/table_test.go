@@ -149,6 +149,21 @@ func TestImplausibleDCGM(t *testing.T) {
 	}
 }
 
+// A node of four GPUs that was silent for two days had four in them, though it has eight later.
+func TestSilentBeforeItGrew(t *testing.T) {
+	var s scene
+	l := map[string]string{"node": "n1", "model": h100}
+	n := func(at int64) (float64, bool) {
+		return map[bool]float64{true: 4, false: 8}[at <= monday.Add(6*day).Unix()], at <= monday.Add(-time.Hour).Unix() ||
+			at > monday.Add(2*day).Unix()
+	}
+	s.add(metric.RuleGPUs, with(l, "state", "busy"), n)
+	s.add(metric.RuleCount, l, n)
+	d := s.must(t, nil)
+	near(t, "hours", d.Fleet.Hours, 4*144+8*96)
+	near(t, "not reported", d.Fleet.States.NotReported, 4*48)
+}
+
 // What existed in the day before the period is missing from its begin, by the rules or by the series.
 func TestExistedBefore(t *testing.T) {
 	for _, rules := range []bool{true, false} {
@@ -256,5 +271,75 @@ func TestSharing(t *testing.T) {
 		if r.Sharing != tt.sharing || r.Profile != tt.profile {
 			t.Errorf("%+v: %s %s", tt.allocations, r.Sharing, r.Profile)
 		}
+	}
+}
+
+// Hours of Monday to Friday: the period begins on a Monday.
+func TestWorkingTime(t *testing.T) {
+	o := Defaults()
+	a := &analysis{p: series.NewPeriod(monday, tenDays, time.Hour), opt: &o}
+	for _, tt := range [][3]int{{0, 24, 24}, {96, 120, 24}, {96, 121, 24}, {119, 144, 1}, {120, 168, 0}, {143, 169, 1}, {120, 192, 24},
+		{5, 5, 0}} {
+		if got := a.workingTime(tt[0], tt[1]); got != time.Duration(tt[2])*time.Hour {
+			t.Errorf("%v: %s", tt, got)
+		}
+	}
+}
+
+// A pod whose activity is unknown runs while its GPU is allocated to it.
+func TestRunsWithoutActivity(t *testing.T) {
+	o := Defaults()
+	a := &analysis{p: series.NewPeriod(monday, tenDays, time.Hour), opt: &o, facts: newGPUFacts()}
+	for _, x := range []allocation{{share: series.Track{From: 7, V: []float32{1, 1}}}, {busy: series.Track{From: 7, V: []float32{0, 0}}},
+		{busy: series.Track{From: 8, V: []float32{0}}, share: series.Track{From: 7, V: []float32{1, 1}}}} {
+		x.typical = 1
+		runs := a.runs(&load{allocations: []*allocation{&x}}, &document.Workload{})
+		from := max(x.busy.From, 7)
+		if len(runs) != 1 || runs[0].From != from || runs[0].To != 9 || runs[0].GPUs != 1 {
+			t.Errorf("%+v", runs)
+		}
+	}
+}
+
+// Without measured activity there is no advice, and the row says why.
+func TestUnmeasured(t *testing.T) {
+	var s scene
+	s.node("n1", h100, 1, states{"unknown": 1}, nil)
+	s.add(metric.RuleAllocated, map[string]string{"namespace": "team", "workload_type": "Deployment", "workload": "app", "model": h100},
+		constant(1))
+	w := s.must(t, nil).Workloads[0]
+	near(t, "unknown", w.Unknown, 240)
+	if w.NoAdvice != "activity_unknown" || !strings.Contains(w.NoAdviceReason, "cannot be measured") || w.Coverage != 0 ||
+		w.BusyMean != nil {
+		t.Errorf("%+v", w)
+	}
+}
+
+// How sure a row is: 19 hours of 20 that are asked for, 14 days.
+func TestConfidenceOfRows(t *testing.T) {
+	for hours, want := range map[int]string{18: "low", 19: "medium", 335: "medium", 336: "high"} {
+		var s scene
+		s.node("n1", h100, 1, states{"busy": 1}, nil)
+		end := monday.Add(time.Duration(hours) * time.Hour)
+		s.job(job{busy: hourOf(0, 24, 0.9, 0), to: end, memory: gib, pods: []string{"app-0"}})
+		d := s.must(t, func(o *Options) { o.To, o.Advice.Observed = end, 20*time.Hour })
+		if got := d.Workloads[0].Confidence; got != want {
+			t.Errorf("%d hours: %s", hours, got)
+		}
+	}
+}
+
+// Keys of maps are in the order of their parts.
+func TestSorted(t *testing.T) {
+	m := map[allocationKey]int{}
+	for i := range 32 {
+		k := allocationKey{"c", "n", "p", "m", "u"}
+		*[]*string{&k.cluster, &k.namespace, &k.pod, &k.node, &k.uuid}[i%5] += fmt.Sprintf("%02d", i)
+		m[k] = i
+	}
+	keys := sorted(m)
+	if !slices.IsSortedFunc(keys, func(x, y allocationKey) int { return slices.Compare(x.parts(), y.parts()) }) ||
+		keys[0].parts()[4] != "u04" || keys[31].cluster != "c30" || len(keys[0].parts()) != 5 {
+		t.Errorf("%v", keys)
 	}
 }

@@ -187,7 +187,7 @@ func TestRounding(t *testing.T) {
 	if d.Advice[0].Code != "a" || d.Advice[1].Code != "b" || d.Advice[2].Code != "c" {
 		t.Errorf("%+v", d.Advice)
 	}
-	for x, want := range map[float64]float64{2e-9: 2e-9, 0.9e-9: 0, -0.9e-9: 0, -2e-9: -2e-9, 123456789.4: 123456789,
+	for x, want := range map[float64]float64{2e-9: 2e-9, 1.2e-9: 1.2e-9, 0.9e-9: 0, -0.9e-9: 0, -2e-9: -2e-9, 123456789.4: 123456789,
 		0.1234567891: 0.123456789} {
 		if got := significant(x); got != want {
 			t.Errorf("%v is rounded to %v", x, got)
