@@ -135,6 +135,9 @@ func TestAdvice(t *testing.T) {
 					t.Errorf("confidence %s", a.Confidence)
 				}
 				if tt.code != "release" {
+					if !strings.Contains(a.Evidence, "(5-minute means)") {
+						t.Error(a.Evidence)
+					}
 					near(t, "saved GPUs", a.SavedGPUs, tt.saved/240)
 				}
 			})

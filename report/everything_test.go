@@ -144,6 +144,10 @@ func TestEverything(t *testing.T) {
 			t.Errorf("node %s", name)
 		}
 	}
+	pools := map[string]float64{"east/training": 8*240 + 8*144, "east/odd": 5*240 + 144, "east/": 960, "west/gpu": 1920}
+	for _, n := range d.NodePools {
+		near(t, "pool "+n.Cluster+"/"+n.NodePool, n.Hours, pools[n.Cluster+"/"+n.NodePool])
+	}
 	type row struct {
 		confidence, part string
 		hours, gpus      float64

@@ -251,6 +251,9 @@ func lawful(t *testing.T, d *document.Document) {
 			same(what, sum(of), d.Fleet)
 		}
 	}
+	if len(d.Clusters) == 1 && d.Clusters[0].Cluster == "" {
+		t.Error("a cluster without a name")
+	}
 	near(t, "fleet's GPUs", d.Fleet.GPUs, d.Fleet.Hours/d.Period.Hours)
 	near(t, "fleet's coverage", d.Fleet.Coverage, 1-(d.Fleet.States.NotReported+d.Fleet.States.Unknown)/d.Fleet.Hours)
 	near(t, "fleet's difference", d.Fleet.Difference, (d.Fleet.Hours-d.Fleet.States.Sum())/d.Fleet.Hours)

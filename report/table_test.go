@@ -131,9 +131,11 @@ func TestImplausibleDCGM(t *testing.T) {
 		return 50, at <= monday.Add(2*day).Unix() || at > monday.Add(7*day).Unix()
 	})
 	s.add("DCGM_FI_PROF_GR_ENGINE_ACTIVE", l, constant(0.9))
+	s.add("DCGM_FI_DEV_GPU_UTIL", with(silent, "UUID", "c", "Hostname", "n2"), during(monday, monday.Add(3*day), constant(100))) // removed
 	d := s.must(t, func(o *Options) { o.DCGM = true })
 	near(t, "energy", *d.Fleet.EnergyKWh, 12)
-	near(t, "busy", d.Fleet.States.Busy, 120+60)
+	near(t, "hours", d.Fleet.Hours, 2*240+72)
+	near(t, "busy", d.Fleet.States.Busy, 120+60+72)
 	near(t, "unallocated", d.Fleet.States.Unallocated, 60)
 	near(t, "idle of a busy workload", d.Workloads[0].Idle+d.Workloads[0].Reclaimable+d.Workloads[0].LongestIdle, 0)
 	near(t, "not reported", d.Fleet.States.NotReported, 120)
@@ -341,5 +343,66 @@ func TestSorted(t *testing.T) {
 	if !slices.IsSortedFunc(keys, func(x, y allocationKey) int { return slices.Compare(x.parts(), y.parts()) }) ||
 		keys[0].parts()[4] != "u04" || keys[31].cluster != "c30" || len(keys[0].parts()) != 5 {
 		t.Errorf("%v", keys)
+	}
+}
+
+// Parts without data of at least two steps.
+func TestGaps(t *testing.T) {
+	f := fleet{}
+	for _, c := range "..##.#...#.." {
+		f.covered = append(f.covered, c == '#')
+	}
+	if got := f.gaps(); !slices.Equal(got, []series.Span{{From: 0, To: 2}, {From: 6, To: 9}, {From: 10, To: 12}}) {
+		t.Errorf("%+v", got)
+	}
+}
+
+// The GPUs of a node: what it says, or else the most that reported at a time, but for rounding.
+func TestGPUsOfANode(t *testing.T) {
+	track := func(v ...float32) series.Track { return series.Track{V: v} }
+	for _, tt := range []struct {
+		n    nodeGPUs
+		want int
+	}{{nodeGPUs{reported: track(3.98, 2)}, 4}, {nodeGPUs{reported: track(4.05)}, 4}, {nodeGPUs{reported: track(4.2)}, 5},
+		{nodeGPUs{reported: track(4), count: track(8, 7.6)}, 8}, {nodeGPUs{size: 3, count: track(8)}, 3}} {
+		if got := tt.n.gpus(); got != tt.want {
+			t.Errorf("%d GPUs, want %d", got, tt.want)
+		}
+	}
+}
+
+// A pod on two GPUs at a time is one of two GPUs; on one after the other it ran twice.
+func TestGPUsOfARun(t *testing.T) {
+	o := Defaults()
+	a := &analysis{p: series.NewPeriod(monday, tenDays, time.Hour), opt: &o, facts: newGPUFacts()}
+	for from, want := range map[int]string{5: "2", 8: "2", 9: "1 1", 10: "1 1"} {
+		l := load{}
+		for i, at := range []int{7, from} {
+			l.allocations = append(l.allocations, &allocation{key: allocationKey{pod: "x", uuid: fmt.Sprint(i)}, typical: 1,
+				busy: series.Track{From: at, V: []float32{1, 1}}})
+		}
+		if from == 5 {
+			l.allocations[1].busy.V = []float32{1, 1, 1}
+		}
+		var got []string
+		for _, r := range a.runs(&l, &document.Workload{}) {
+			got = append(got, fmt.Sprint(r.GPUs))
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("from %d: runs of %v GPUs, want %s", from, got, want)
+		}
+	}
+}
+
+// From half an hour of a GPU on, a repair is advised.
+func TestFixFrom(t *testing.T) {
+	o := Defaults()
+	p := series.NewPeriod(monday, tenDays, 5*time.Minute)
+	for steps, want := range map[float64]int{5: 0, 6: 1, 7: 1} {
+		f := newFleet(p)
+		f.node(nodeKey{"", "n1", h100}).states.Unavailable = steps
+		if got := (&analysis{p: p, opt: &o}).fix(f, &faults{}); len(got) != want {
+			t.Errorf("%v steps: %+v", steps, got)
+		}
 	}
 }
