@@ -31,8 +31,8 @@ func TestSmallFleet(t *testing.T) {
 		t.Fatal(err)
 	}
 	launched := time.Now()
-	l, err := start(t.Context(), options{root: root, rules: quickRules(t, root), nodes: 50, gpus: 8, servers: 1, interval: 5 * time.Second, memoryGiB: 2,
-		log: t.Output()}, t.TempDir())
+	l, err := start(t.Context(), options{root: root, rules: quickRules(t, root), nodes: 50, gpus: 8, servers: 1,
+		interval: 5 * time.Second, memoryGiB: 2, log: t.Output()}, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,8 @@ func TestSeveralServers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := start(t.Context(), options{root: root, rules: quickRules(t, root), nodes: 20, gpus: 4, servers: 2, split: byNode, reference: true,
+	l, err := start(t.Context(), options{root: root, rules: quickRules(t, root), nodes: 20, gpus: 4, servers: 2, split: byNode,
+		reference: true,
 		interval:  5 * time.Second,
 		memoryGiB: 2, log: t.Output()}, t.TempDir())
 	if err != nil {
