@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -128,6 +129,105 @@ func TestMemoryByCgroup(t *testing.T) {
 				if err := all(now.none("gpu_container_memory_used_bytes", GPUA),
 					now.is(41<<30, "gpu_unattributed_memory_used_bytes", GPUA, `reason="hidden"`),
 					now.is(12<<30, "gpu_container_memory_limit_bytes", GPUA, `pod="serve"`)); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// Where the kernel has no dmem files, the driver reports the memory of the containers' cgroups, R615 and newer. It is used
+// if it adds up to the GPU's; doctor says why there is none. The second set of answers is that of a driver which accounts
+// only cgroups with a limit: the header allows both.
+func TestMemoryByDriver(t *testing.T) {
+	for _, c := range []struct{ symbols, answer, said string }{
+		{"R620", "", ""}, {"R615", "", ""}, {"R620", "!NOT_FOUND", "does not add up"},
+		{"R610", "", "does not report memory by cgroup"}, {"R550", "", "does not report memory by cgroup"},
+	} {
+		t.Run(c.symbols+c.answer, func(t *testing.T) {
+			isolated(t, func(t *testing.T) {
+				text := strings.Replace(twoGPUs, "symbols R580", "symbols "+c.symbols, 1) +
+					"at 0s system DriverVersion = \"" + c.symbols[1:] + ".10\"\n" +
+					"process gpu=0 pid=100 memory=30GiB busy=30% period=1s\nprocess gpu=0 pid=101 memory=10GiB busy=20% period=1s\n" +
+					"process gpu=0 pid=102 memory=1GiB\nprocess gpu=1 pid=103 memory=5GiB\n"
+				if c.answer != "" {
+					text += "at 0s gpu 0 MemoryLimits_v1 = " + c.answer + "\n"
+				}
+				s, err := scenario.Parse("c.scenario", text, os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
+				if err != nil {
+					t.Fatal(err)
+				}
+				a, b := GPUA[len(`uuid="`):len(GPUA)-1], GPUB[len(`uuid="`):len(GPUB)-1]
+				root := t.TempDir()
+				st := play(t, s, fmt.Sprintf("allocatable nvidia.com/gpu %s::0 %[1]s::1 %[1]s::2 %[2]s\n"+
+					"pod ml/train container main nvidia.com/gpu=%[1]s::0 pids=100\n"+
+					"pod ml/serve container main nvidia.com/gpu=%[1]s::1 pids=101\n"+
+					"pod ml/idle container main nvidia.com/gpu=%[1]s::2\n"+
+					"pod ml/alone container main nvidia.com/gpu=%[2]s pids=103\n", a, b), "--path.procfs=/nonexistent",
+					"--path.cgroup="+root)
+				write := func(path, text string) {
+					t.Helper()
+					path = filepath.Join(root, path)
+					if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				write("cgroup.controllers", "cpu memory\n")
+				for pid := 100; pid <= 103; pid++ {
+					cgroup, err := os.ReadFile(filepath.Join(st.trees.Procfs, fmt.Sprint(pid), "cgroup"))
+					if err != nil {
+						t.Fatal(err)
+					}
+					path := strings.TrimSpace(strings.TrimPrefix(string(cgroup), "0::"))
+					write(path+"/worker/cgroup.procs", fmt.Sprintln(pid))
+					if pid == 101 {
+						write(path+"/memory_limits", fmt.Sprintln(8<<30, 12<<30))
+					}
+				}
+				st.step()
+				now := st.watched(40 * time.Second)
+				var page strings.Builder
+				if err := newReport(st.config, st.e, st.e.sampler.Latest()).write(&page); err != nil {
+					t.Error(err)
+				}
+				if said := page.String(); c.said == "" && strings.Contains(said, "memory of containers") ||
+					!strings.Contains(said, c.said) {
+					t.Errorf("doctor:\n%s", said)
+				}
+				used, err := now.one("gpu_memory_used_bytes", GPUA)
+				sum := 0.0
+				for _, family := range []string{"gpu_container_memory_used_bytes", "gpu_unattributed_memory_used_bytes"} {
+					for _, v := range now.match(family, GPUA) {
+						sum += v
+					}
+				}
+				if err := all(err, now.is(5<<30, "gpu_container_memory_used_bytes", GPUB, `pod="alone"`)); err != nil || sum != used {
+					t.Errorf("the parts of GPU 0 add up to %g, the GPU uses %g: %v", sum, used, err)
+				}
+				if c.symbols >= "R615" {
+					if err := all(now.is(12<<30, "gpu_container_memory_limit_bytes", GPUA, `pod="serve"`),
+						now.none("gpu_container_memory_limit_bytes", GPUA, `pod="train"`),
+						now.is(8<<30, "gpu_container_memory_guaranteed_bytes", GPUA, `pod="serve"`),
+						now.is(1, "gpu_exporter_source_up", `source="cgroups"`)); err != nil {
+						t.Error(err)
+					}
+				}
+				if c.said != "" {
+					if err := all(now.none("gpu_container_memory_used_bytes", GPUA),
+						now.none("gpu_container_attribution_info", GPUA, `memory="driver"`),
+						now.is(used, "gpu_unattributed_memory_used_bytes", GPUA, `reason="hidden"`)); err != nil {
+						t.Error(err)
+					}
+					return
+				}
+				for pod, want := range map[string]float64{"train": 30 << 30, "serve": 10 << 30, "idle": 0} {
+					if err := all(now.is(want, "gpu_container_memory_used_bytes", GPUA, `pod="`+pod+`"`),
+						now.is(1, "gpu_container_attribution_info", GPUA, `pod="`+pod+`"`, `memory="driver"`)); err != nil {
+						t.Error(err)
+					}
+				}
+				if err := all(now.is(1<<30, "gpu_unattributed_memory_used_bytes", GPUA, `reason="host"`),
+					now.is(0, "gpu_attribution_error_ratio", GPUA, `quantity="memory"`)); err != nil {
 					t.Error(err)
 				}
 			})

@@ -143,6 +143,9 @@ const checkPolls = 4
 const checkWait = 6 * time.Second
 
 func check(ctx context.Context, c *config, e *exporter) report {
+	if e.cgroups != nil {
+		e.cgroups.Paths() // lists them for the first poll
+	}
 	watching, stop := context.WithCancel(ctx)
 	var watches sync.WaitGroup
 	if e.kmsg != nil {
@@ -230,6 +233,9 @@ func (d *report) checkSources(c *config, v *gpu.View, fix func(string) string) {
 // accountsBranch is the first driver branch with nvmlDeviceGetAccountingStats_v2.
 const accountsBranch = 610
 
+// limitsBranch is the first driver branch with nvmlDeviceGetMemoryLimits_v1.
+const limitsBranch = 615
+
 func (d *report) checkGPUs(v *gpu.View, fix func(string) string) {
 	up := 0
 	for i := range v.GPUs {
@@ -269,6 +275,19 @@ func (d *report) checkGPUs(v *gpu.View, fix func(string) string) {
 			case !on && branch >= accountsBranch:
 				d.add(name, severityInfo, "nvidia-smi -am 1 -i "+string(c.UUID)+" as root, after every load of the driver",
 					"accounting mode is off: longer gaps between polls than the driver's samples cover are not observed")
+			}
+			if slices.ContainsFunc(v.Containers, func(r gpu.ContainerGPU) bool {
+				return r.GPU == c.UUID && r.Allocated.Present() && !r.Ended && !r.Memory.Present()
+			}) {
+				reason := "the memory that it charges to cgroups does not add up to the GPU's"
+				switch {
+				case branch < limitsBranch:
+					reason = "it does not report memory by cgroup"
+				case len(c.Medium.Or(&gpu.Medium{}).Cgroups) == 0:
+					reason = "it reports no memory of the containers' cgroups"
+				}
+				d.add(name, severityInfo, "driver R615 or newer and --path.cgroup, or hostPID: true", "memory of containers that share "+
+					"the GPU is not exported: driver %s, %s", d.Driver, reason)
 			}
 			if mode, ok := slow.MIGMode.Get(); ok && mode.Current != mode.Pending {
 				d.add(name, severityWarning, "nvidia-smi --gpu-reset -i "+string(c.UUID)+" after stopping all clients of the GPU",

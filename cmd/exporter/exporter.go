@@ -64,8 +64,11 @@ type hooks struct {
 func newExporter(c *config, clock func() time.Time, replaced func(), change hooks) (*exporter, error) {
 	e := &exporter{processMetrics: newProcessMetrics(), maxAge: max(time.Minute, 10*c.fast),
 		jobsInterval: c.kubeletPoll, scanInterval: c.slow, processInterval: c.medium}
-	library := nvml.New(nvml.Options{Path: c.library, Logger: c.logger, Clock: clock, SysfsRoot: c.sysfs,
-		FastInterval: c.fast, Links: c.links})
+	lo := nvml.Options{Path: c.library, Logger: c.logger, Clock: clock, SysfsRoot: c.sysfs, FastInterval: c.fast, Links: c.links}
+	if c.cgroup != "" {
+		lo.Cgroups = func() []string { return e.cgroups.Paths() }
+	}
+	library := nvml.New(lo)
 	o := sampler.Options{
 		Node: c.node, Build: gpu.Build{Version: cmp.Or(version.Version, "unknown"), Revision: version.GetRevision(),
 			GoVersion: version.GoVersion},

@@ -97,7 +97,7 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 	app.Flag("path.sysfs", "Mount point of the host's /sys.").Default("/sys").StringVar(&c.sysfs)
 	app.Flag("path.procfs", "Mount point of the host's /proc.").Default("/proc").StringVar(&c.procfs)
 	app.Flag("path.cgroup", "Mount point of the host's cgroup v2 hierarchy, for GPU memory by container without the host's "+
-		"PID namespace where kernel and driver account it (Linux 6.14, R615 and newer); empty disables it.").
+		"PID namespace where the kernel (Linux 6.14) or the driver accounts it (R615 and newer); empty disables it.").
 		Default("/sys/fs/cgroup").StringVar(&c.cgroup)
 	app.Flag("path.kmsg", "Kernel log to read XIDs from; empty disables it.").Default("/dev/kmsg").StringVar(&c.kmsg)
 

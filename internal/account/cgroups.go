@@ -7,25 +7,37 @@ const (
 	memoryOfGPU       = "gpu"
 	memoryOfProcesses = "process"
 	memoryOfCgroups   = "cgroup"
+	memoryOfDriver    = "driver"
 )
 
 // Memory in use that no cgroup is charged for, as a part and in bytes, up to which it is the driver's own. More of it
-// means that the kernel does not charge for everything (managed memory, or cgroups without a limit): the figures of
+// means that kernel or driver do not charge for everything (managed memory, or cgroups without a limit): the figures of
 // containers would then be too small.
 const (
 	maxUncharged      = 0.02
 	maxUnchargedBytes = 64 << 20
 )
 
+// charged returns what the memory of a GPU is charged to: by the kernel, else by the driver. It is empty without either.
+func (l *Ledger) charged(c *device) (list []gpu.CgroupMemory, source string) {
+	if list, ok := l.cgroups[c.id.PCI]; ok {
+		return list, memoryOfCgroups
+	}
+	if c.medium != nil {
+		return c.medium.Cgroups, memoryOfDriver
+	}
+	return nil, ""
+}
+
 // attributeCgroups attributes the used memory of a GPU by cgroup, in place of what was attributed before. It reports
 // whether it did: only figures that account for all of the GPU's memory are used.
 func (l *Ledger) attributeCgroups(c *device, used gpu.Bytes) bool {
-	list, ok := l.cgroups[c.id.PCI]
+	list, source := l.charged(c)
 	var sum gpu.Bytes
 	for i := range list {
 		sum += list[i].Used
 	}
-	if !ok || used > sum && used-sum > max(maxUnchargedBytes, gpu.Bytes(maxUncharged*float64(used))) {
+	if len(list) == 0 || used > sum && used-sum > max(maxUnchargedBytes, gpu.Bytes(maxUncharged*float64(used))) {
 		return false
 	}
 	for _, u := range c.unattributed {
@@ -33,7 +45,7 @@ func (l *Ledger) attributeCgroups(c *device, used gpu.Bytes) bool {
 	}
 	for _, r := range l.alive[c.id.UUID] {
 		if r.isAllocated || r.uses {
-			r.memory, r.hasMemory, r.memoryPartial, r.memorySource = 0, true, false, memoryOfCgroups
+			r.memory, r.hasMemory, r.memoryPartial, r.memorySource = 0, true, false, source
 		}
 	}
 	for i := range list {
@@ -47,7 +59,7 @@ func (l *Ledger) attributeCgroups(c *device, used gpu.Bytes) bool {
 		case t.row != nil:
 			l.markUser(t.row)
 			t.row.memory += m.Used
-			t.row.hasMemory, t.row.memorySource = true, memoryOfCgroups
+			t.row.hasMemory, t.row.memorySource = true, source
 		default:
 			l.addUnattributedMemory(c, t.reason, m.Used)
 		}
@@ -70,8 +82,9 @@ func (l *Ledger) limitByCgroup(list []gpu.ContainerAllocation) {
 		if c == nil || c.mig {
 			continue
 		}
-		for _, m := range l.cgroups[c.id.PCI] {
-			if m.Reason != "" || m.Container != h.Container || m.Used == 0 {
+		charged, _ := l.charged(c)
+		for _, m := range charged {
+			if m.Reason != "" || m.Container != h.Container || m.Container == (gpu.Container{}) {
 				continue
 			}
 			first := i == 0 || list[i-1].Container != h.Container || list[i-1].GPU != h.GPU

@@ -70,7 +70,8 @@ func containers() Group {
 				Read: containerCounter(func(c *gpu.ContainerGPU) gpu.Opt[gpu.Joules] { return c.Energy })},
 			{Name: "gpu_container_memory_used_bytes", Scope: ScopeContainer,
 				Help: "Device memory used by the container's processes.",
-				Source: "dmem.current of its cgroup; else NVML process lists; of the GPU or MIG instance if allocated to one " +
+				Source: "dmem.current of its cgroup, or nvmlDeviceGetMemoryLimits_v1; else NVML process lists; of the GPU or MIG " +
+					"instance if allocated to one " +
 					"container",
 				Read: containerGauge(func(c *gpu.ContainerGPU) gpu.Opt[gpu.Bytes] { return c.Memory })},
 			{Name: "gpu_container_processes", Scope: ScopeContainer,
@@ -88,7 +89,8 @@ func containers() Group {
 				Help: "Method by which the container's busy time is measured, and data source of its allocation; " +
 					"always 1. exclusive: the GPU is allocated to it alone. process: samples of its processes. mig: " +
 					"its MIG instance. none: not measured. memory is the source of gpu_container_memory_used_bytes. gpu: all " +
-					"of the GPU or MIG instance. process: NVML process lists. cgroup: the kernel's account of its cgroup.",
+					"of the GPU or MIG instance. process: NVML process lists. cgroup, driver: account of its cgroup by the " +
+					"kernel or the driver.",
 				Labels: []string{"method", "source", "memory"},
 				Read: containerGPUs(false, func(c *gpu.ContainerGPU, emit gpuEmit) {
 					if c.Attribution != "" {

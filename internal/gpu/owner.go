@@ -60,12 +60,31 @@ type Allocation struct {
 	Claim ClaimDevice
 }
 
-// CgroupMemory is memory of one GPU that the kernel charges to a cgroup: that of a container, or of none for a reason.
+// UnattributedReason is why busy time, energy or memory of a GPU is attributed to no container.
+type UnattributedReason string
+
+// The reasons.
+const (
+	UnattributedHost       UnattributedReason = "host"
+	UnattributedHidden     UnattributedReason = "hidden"
+	UnattributedUnresolved UnattributedReason = "unresolved"
+	UnattributedUnmeasured UnattributedReason = "unmeasured"
+	UnattributedDriver     UnattributedReason = "driver"
+	UnattributedIdle       UnattributedReason = "idle"
+	// UnattributedMPS: MPS clients whose shares the driver does not report.
+	UnattributedMPS UnattributedReason = "mps"
+)
+
+// CgroupMemory is memory of one GPU that the kernel, or the driver, charges to a cgroup: that of a container, or of none
+// for a reason.
 type CgroupMemory struct {
+	// Path is that of the cgroup where the driver reported it; empty for the kernel's files.
+	Path      string
 	Container Container
 	Reason    UnattributedReason // empty for a container
 	Used      Bytes
-	// Limit (dmem.max, of the cgroup and those above it) and Guaranteed (dmem.min) are absent where none is set.
+	// Limit (dmem.max, of the cgroup and those above it; the driver's hardLimit) and Guaranteed (dmem.min, softLimit) are
+	// absent where none is set.
 	Limit, Guaranteed Opt[Bytes]
 }
 

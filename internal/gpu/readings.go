@@ -133,6 +133,9 @@ type Medium struct {
 	// OwnLimit is the hard memory limit of the cgroup that this process is in (nvmlDeviceGetMemoryLimits_v1, R615 and
 	// newer); absent without a limit. MemoryInfo reports it as the total to its processes.
 	OwnLimit Opt[Bytes]
+	// Cgroups is what the driver charges to the cgroups that it was queried for (nvmlDeviceGetMemoryLimits_v1); empty where
+	// it has an account of none. Containers are not named yet.
+	Cgroups []CgroupMemory
 	// Unmeasured are readings that were dropped because they do not describe the GPU.
 	Unmeasured  []Unmeasured
 	BAR1        Opt[BAR1]

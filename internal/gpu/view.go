@@ -130,7 +130,7 @@ type ContainerGPU struct {
 	Energy Opt[Joules]
 	Memory Opt[Bytes]
 	// MemorySource is the source of Memory: gpu (all of the GPU's or MIG instance's), process (NVML's process lists) or
-	// cgroup (the kernel's accounts); empty without it.
+	// cgroup, driver (accounts of its cgroup by the kernel, the driver); empty without it.
 	MemorySource string
 	Processes    Opt[int]
 	LastBusy     Opt[time.Time]
@@ -160,21 +160,6 @@ type ContainerAllocation struct {
 	Index           int
 	AllocationRatio Opt[Ratio]
 }
-
-// UnattributedReason is why busy time, energy or memory of a GPU is attributed to no container.
-type UnattributedReason string
-
-// The reasons.
-const (
-	UnattributedHost       UnattributedReason = "host"
-	UnattributedHidden     UnattributedReason = "hidden"
-	UnattributedUnresolved UnattributedReason = "unresolved"
-	UnattributedUnmeasured UnattributedReason = "unmeasured"
-	UnattributedDriver     UnattributedReason = "driver"
-	UnattributedIdle       UnattributedReason = "idle"
-	// UnattributedMPS: MPS clients whose shares the driver does not report.
-	UnattributedMPS UnattributedReason = "mps"
-)
 
 // Unattributed is the part of a GPU's totals that is attributed to no container, for one reason.
 type Unattributed struct {

@@ -206,3 +206,16 @@ func scenarios(t *testing.T) []string {
 	}
 	return names
 }
+
+// pciDevice makes a GPU in a tree like /sys.
+func pciDevice(t *testing.T, root, address, driver string) {
+	t.Helper()
+	dir := filepath.Join(root, "bus/pci/devices", address)
+	err := os.MkdirAll(dir, 0o755)
+	for name, text := range map[string]string{"vendor": "0x10de", "class": "0x030200", "numa_node": "1"} {
+		err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), []byte(text+"\n"), 0o600))
+	}
+	if err = errors.Join(err, os.Symlink("../../../../bus/pci/drivers/"+driver, filepath.Join(dir, "driver"))); err != nil {
+		t.Fatal(err)
+	}
+}

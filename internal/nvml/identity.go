@@ -9,6 +9,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/nvml/bus"
 )
 
 // identityRows are read once per GPU and session. PCI address and UUID come first: with them a GPU that fails later
@@ -75,7 +76,7 @@ func (c *GPU) readIdentity(old *GPU) {
 	if err == nil {
 		known, _ := library.recall(id.PCI)
 		id.UUID = cmp.Or(id.UUID, known.UUID, gpu.UUID(id.PCI), gpu.UUID(fmt.Sprintf("index-%d", id.Index)))
-		id.NUMANode = numaNode(c.sysfs(), id.PCI)
+		id.NUMANode = bus.NUMANode(c.sysfs(), id.PCI)
 		c.identity = library.remember(id)
 		return
 	}

@@ -48,6 +48,8 @@ func journaled(id callID, of any) any {
 		return maskedPIDs(*v, func(p *nvml.ProcessUtilizationSample) *uint32 { return &p.Pid })
 	case *[]uint32:
 		return maskedPIDs(*v, func(pid *uint32) *uint32 { return pid })
+	case *nvml.MemoryLimits_v1: // without the path, which names pod and container
+		return map[string]uint64{"softlimit": v.SoftLimit, "hardlimit": v.HardLimit, "currentused": v.CurrentUsed}
 	case *nvml.AccountingStats_v2:
 		return masked(func(m *journal.Mask) any {
 			s := *v

@@ -18,6 +18,8 @@ var mediumRows = slices.Concat(
 			read:  func(c *GPU, to *gpu.Medium) nvml.Return { return readMemoryV1(c, c.handle(), &to.Memory) }},
 		{reading: "own_memory_limit", doc: "Memory limit of the cgroup of this process, in bytes.",
 			calls: []callID{callMemoryLimitsV1}, read: readOwnLimit},
+		{reading: "cgroup_memory", doc: "Memory and limits of the cgroup of each container, in bytes.",
+			calls: []callID{callMemoryLimitsV1}, read: readCgroups},
 		{reading: "mig_memory", doc: "Memory of each MIG GPU instance, in bytes.", calls: []callID{callMemoryInfoV2},
 			read: func(c *GPU, to *gpu.Medium) nvml.Return { return readInstanceMemory(c, to, readMemoryV2) }},
 		{reading: "mig_memory", rank: 1, doc: "Memory of each MIG GPU instance, in bytes.",
@@ -79,9 +81,7 @@ func readOwnLimit(c *GPU, to *gpu.Medium) nvml.Return {
 	if c.mig.on {
 		return nothingToRead
 	}
-	limits, ret := get(c, callMemoryLimitsV1, func() (nvml.MemoryLimits_v1, nvml.Return) {
-		return c.handle().GetMemoryLimits_v1(c.dev.session.cgroup)
-	})
+	limits, ret := memoryLimits(c, c.dev.session.cgroup)
 	if ret == nvml.SUCCESS && limits.HardLimit != nvml.DEVICE_MEMORY_LIMIT_MAX {
 		to.OwnLimit = gpu.Some(gpu.Bytes(limits.HardLimit))
 	}

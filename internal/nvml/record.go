@@ -9,6 +9,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/nvml/bus"
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml/journal"
 )
 
@@ -73,11 +74,11 @@ func (s *Session) Record(ctx context.Context, o RecordOptions) ([]byte, error) {
 		return nil, fmt.Errorf("record: %w", err)
 	}
 	h := journal.Header{Program: o.Program, Date: o.Date, Symbols: s.offers.symbols}
-	if bus, err := s.library.Expected(); err == nil {
-		for _, e := range bus {
+	if list, err := s.library.Expected(); err == nil {
+		for _, e := range list {
 			if !e.Detached {
 				d := journal.BusDevice{PCI: string(e.PCI)}
-				if node, ok := numaNode(s.library.options.SysfsRoot, e.PCI).Get(); ok {
+				if node, ok := bus.NUMANode(s.library.options.SysfsRoot, e.PCI).Get(); ok {
 					d.NUMA = &node
 				}
 				h.Bus = append(h.Bus, d)

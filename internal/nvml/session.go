@@ -11,6 +11,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/nvml/bus"
 )
 
 // closeWait is how long Close waits for running calls; longer than a wait for events.
@@ -260,8 +261,8 @@ func (s *Session) identify(devs []*GPU, unplaced []int) {
 		}
 	}
 	var free []gpu.PCIAddress
-	if bus, err := s.library.Expected(); err == nil {
-		for _, e := range bus {
+	if list, err := s.library.Expected(); err == nil {
+		for _, e := range list {
 			if !e.Detached && !taken[e.PCI] {
 				free = append(free, e.PCI)
 			}
@@ -273,7 +274,7 @@ func (s *Session) identify(devs []*GPU, unplaced []int) {
 			if len(free) == len(unplaced) {
 				s.mu.Lock() // events read the identity
 				dev.identity.PCI = free[i]
-				dev.identity.NUMANode = numaNode(dev.sysfs(), free[i])
+				dev.identity.NUMANode = bus.NUMANode(dev.sysfs(), free[i])
 				dev.identity = s.library.remember(dev.identity)
 				s.mu.Unlock()
 			}

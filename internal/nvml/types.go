@@ -12,6 +12,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/nvml/bus"
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml/journal"
 )
 
@@ -33,6 +34,9 @@ type Options struct {
 	Journal *journal.Writer
 	// Links enables the readings of single links.
 	Links bool
+	// Cgroups returns the paths of the cgroups whose memory is read where the driver reports it; nil: none is read. It must
+	// not block.
+	Cgroups func() []string
 	// Intercept, if set, makes the calls of a session in place of the library: it calls run, or returns another code.
 	// gpu is -1 for calls that concern no GPU; value points to what run sets, nil where there is nothing. For tests.
 	Intercept func(gpu int, call string, value any, run func() int32) int32
@@ -74,8 +78,8 @@ func New(o Options) *Library {
 // Path returns the library that Open loads.
 func (l *Library) Path() string { return l.options.Path }
 
-// Expected lists the GPUs on the PCI bus; see the function Expected.
-func (l *Library) Expected() ([]ExpectedGPU, error) { return Expected(l.options.SysfsRoot) }
+// Expected lists the GPUs on the PCI bus; see bus.Expected.
+func (l *Library) Expected() ([]bus.GPU, error) { return bus.Expected(l.options.SysfsRoot) }
 
 // ErrBusy is wrapped by the errors of Session.Close and Library.Open while a driver call of the previous session has
 // not returned: NVML is not shut down under it. It may never return.
@@ -164,8 +168,10 @@ type GPU struct {
 	links         []int     // NVLinks that exist; nil until read
 	// linkEntries are the values of single links that are offered; nil until read.
 	linkEntries []linkEntry
-	kinds       [3]bool
-	margin      marginState
+	// cgroups are those of which the driver had no account.
+	cgroups map[string]cgroupRetry
+	kinds   [3]bool
+	margin  marginState
 }
 
 // callStats are the statistics of one call since the Library was made.

@@ -36,7 +36,10 @@ type CgroupOptions struct {
 // and kernel/cgroup/dmem.c of Linux 6.14; the regions nvidia/ADDRESS/vidmem are those of NVIDIA's driver R615 and newer
 // (docs.nvidia.com: MPS v3 Memory Partitioning, release 615).
 //
-// Scan reads; Memory and Source are quick. All methods are safe for concurrent use.
+// Where the kernel charges for no NVIDIA GPU, the driver may (R615 and newer): then the scanner lists the cgroups for
+// which the driver is queried, once Paths was called, and names them.
+//
+// Scan reads; the other methods are quick. All methods are safe for concurrent use.
 type CgroupScanner struct {
 	o       CgroupOptions
 	scan    sync.Mutex // locked during a scan; guards finder
@@ -45,7 +48,10 @@ type CgroupScanner struct {
 	mu      sync.Mutex // guards what follows
 	memory  map[gpu.PCIAddress][]gpu.CgroupMemory
 	health  gpu.Health
-	offered bool // the kernel has regions of NVIDIA GPUs
+	offered bool // the kernel has regions of NVIDIA GPUs, or there are paths
+	queried bool // Paths was called
+	paths   []string
+	owners  map[string]gpu.CgroupMemory // of paths: container and reason
 }
 
 const (
@@ -74,22 +80,31 @@ func (s *CgroupScanner) Scan(ctx context.Context) {
 	s.scan.Lock()
 	defer s.scan.Unlock()
 	start := s.o.Finder.Clock()
-	found, err := host.Read(ctx, s.reader, s.o.Root, func() ([]cgroupUse, error) { return walkCgroups(s.o.Root) })
+	s.mu.Lock()
+	queried := s.queried
+	s.mu.Unlock()
+	var paths []string
+	found, err := host.Read(ctx, s.reader, s.o.Root, func() (found []cgroupUse, err error) {
+		found, err = walkCgroups(s.o.Root)
+		if queried && len(found) == 0 && gone(err) == nil {
+			paths, err = listCgroups(s.o.Root)
+		}
+		return found, err
+	})
 	memory := map[gpu.PCIAddress][]gpu.CgroupMemory{}
 	for _, u := range found {
 		m := gpu.CgroupMemory{Used: u.used, Limit: u.limit, Guaranteed: u.guaranteed}
 		if u.path != "" {
-			container, owner := s.finder.name(start, start, parsePath(u.path))
-			switch owner {
-			case Owned:
-				m.Container = container
-			case Host:
-				m.Reason = gpu.UnattributedHost
-			default:
-				m.Reason = gpu.UnattributedUnresolved
-			}
+			s.name(start, u.path, &m)
 		}
 		memory[u.gpu] = append(memory[u.gpu], m)
+	}
+	owners := make(map[string]gpu.CgroupMemory, len(paths))
+	for i, path := range paths {
+		var m gpu.CgroupMemory
+		s.name(start, path, &m)
+		paths[i] = filepath.Join(s.o.Root, path)
+		owners[paths[i]] = m
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,16 +114,51 @@ func (s *CgroupScanner) Scan(ctx context.Context) {
 	s.health.Took(s.o.Finder.Clock().Sub(start))
 	switch {
 	case err == nil:
-		s.offered = len(memory) > 0
-		s.memory = memory
+		s.offered = len(memory) > 0 || len(paths) > 0
+		s.memory, s.paths, s.owners = memory, paths, owners
 		s.health.Succeeded(s.o.Finder.Clock())
 	case errors.Is(err, fs.ErrNotExist):
-		s.offered, s.memory = false, nil
+		s.offered, s.memory, s.paths, s.owners = false, nil, nil, nil
 	default:
 		if s.health.Failed(err.Error()) {
 			s.o.Finder.Logger.Warn("cannot read GPU memory by cgroup", "err", err)
 		}
 	}
+}
+
+// name sets the container of a path, or the reason why it has none.
+func (s *CgroupScanner) name(now time.Time, path string, m *gpu.CgroupMemory) {
+	container, owner := s.finder.name(now, now, parsePath(path))
+	switch owner {
+	case Owned:
+		m.Container = container
+	case Host:
+		m.Reason = gpu.UnattributedHost
+	default:
+		m.Reason = gpu.UnattributedUnresolved
+	}
+}
+
+// Paths returns the cgroups for which the driver is to be queried, none where the kernel charges for NVIDIA GPUs or the
+// last scan is too old. None of them is below another. The first scan after the first call lists them.
+func (s *CgroupScanner) Paths() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.queried = true
+	if !s.health.Fresh(s.o.Finder.Clock(), keptWalks*s.o.Interval) {
+		return nil
+	}
+	return s.paths
+}
+
+// Owner returns the container of one of Paths, or the reason why it has none.
+func (s *CgroupScanner) Owner(path string) (gpu.Container, gpu.UnattributedReason) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m, ok := s.owners[path]; ok {
+		return m.Container, m.Reason
+	}
+	return gpu.Container{}, gpu.UnattributedUnresolved
 }
 
 // Memory returns what each GPU's memory is charged to, for the GPUs that the kernel charges for. It is nil if the last
@@ -241,6 +291,50 @@ func (w *cgroupWalk) visit(path string, limits map[gpu.PCIAddress]uint64, depth 
 		w.found = append(w.found, u)
 	}
 	return charged, nil
+}
+
+// listCgroups lists the cgroups of containers and Slurm jobs of a hierarchy, and of the others those that have none below
+// them, the topmost. A private hierarchy has none: its root is not that of all, which has no cgroup.type.
+func listCgroups(root string) ([]string, error) {
+	if _, err := os.Stat(filepath.Join(root, "cgroup.controllers")); err != nil {
+		return nil, err // cgroup v1
+	}
+	if _, err := os.Stat(filepath.Join(root, "cgroup.type")); err == nil {
+		return nil, nil
+	}
+	w := &cgroupWalk{root: root}
+	containers, others, err := w.list("", 0)
+	return append(containers, others...), err
+}
+
+// list returns the cgroups of containers below a path, and the topmost of those without any.
+func (w *cgroupWalk) list(path string, depth int) (containers, others []string, err error) {
+	entries, err := os.ReadDir(filepath.Join(w.root, path))
+	if err != nil || depth >= maxCgroupDepth {
+		return nil, nil, gone(err)
+	}
+	for _, e := range entries {
+		if !e.IsDir() {
+			continue
+		}
+		if w.read++; w.read > maxCgroups {
+			return nil, nil, errors.New("more than " + strconv.Itoa(maxCgroups) + " cgroups")
+		}
+		at := path + "/" + e.Name()
+		if place := parsePath(at); place.ContainerID != "" || place.SlurmJob != "" {
+			containers = append(containers, at)
+			continue
+		}
+		below, beside, err := w.list(at, depth+1)
+		if err != nil {
+			return nil, nil, err
+		}
+		if len(below) == 0 {
+			beside = []string{at}
+		}
+		containers, others = append(containers, below...), append(others, beside...)
+	}
+	return containers, others, nil
 }
 
 // gone hides the error of a cgroup that was removed meanwhile, or has no such file.

@@ -3,6 +3,7 @@ package proc
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -70,6 +71,31 @@ func TestCgroupScanner(t *testing.T) {
 	if _, offered := s.Source(); offered || len(s.Memory()) > 0 {
 		t.Error("a private hierarchy, without dmem.capacity, is read")
 	}
+	if list := s.Paths(); len(list) > 0 {
+		t.Errorf("paths before a scan: %v", list)
+	}
+	write("cgroup.controllers", "dmem\n")
+	write("cgroup.type", "domain\n")
+	if s.Scan(t.Context()); len(s.Paths()) > 0 {
+		t.Error("the driver is queried for cgroups of a private hierarchy")
+	}
+	if err := os.Remove(filepath.Join(root, "cgroup.type")); err != nil {
+		t.Fatal(err)
+	}
+	s.Scan(t.Context())
+	owners := map[string]string{}
+	for _, path := range s.Paths() {
+		container, reason := s.Owner(path)
+		owners[strings.TrimPrefix(path, root+"/")] = containerText(container) + string(reason)
+	}
+	if want := map[string]string{podA + "/cri-containerd-" + idA + ".scope": "ml/train/main",
+		podA + "/cri-containerd-" + pause + ".scope": "unresolved", podB + "/cri-containerd-" + idB + ".scope": "ml/serve/main",
+		"system.slice": "host"}; !maps.Equal(owners, want) {
+		t.Errorf("the driver is queried for %v, want %v", owners, want)
+	}
+	if _, reason := s.Owner("/elsewhere"); reason != gpu.UnattributedUnresolved {
+		t.Errorf("the owner of an unknown cgroup is %q", reason)
+	}
 	write("dmem.capacity", "drm/0000:03:00.0/vram0 8514437120\nnvidia/0000:18:00.0/vidmem 85520809984\n"+
 		"nvidia/00000000:2A:00.0/vidmem 85520809984\n")
 	s.Scan(t.Context())
@@ -93,6 +119,9 @@ func TestCgroupScanner(t *testing.T) {
 	}
 	if len(got) > 0 {
 		t.Errorf("also %+v", got)
+	}
+	if len(s.Paths()) > 0 {
+		t.Error("the driver is queried although the kernel accounts memory")
 	}
 	if source, offered := s.Source(); !offered || !source.Up || !source.Duration.Present() {
 		t.Errorf("source %+v", source)

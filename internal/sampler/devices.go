@@ -153,6 +153,13 @@ func (s *Sampler) accept(a reading) {
 			// Without the host's PID namespace the driver lists an unknown part of the processes.
 			a.medium.Processes = gpu.None[[]gpu.Process]()
 		}
+		for i := range a.medium.Cgroups {
+			m := &a.medium.Cgroups[i]
+			m.Reason = gpu.UnattributedUnresolved
+			if s.o.Cgroups != nil {
+				m.Container, m.Reason = s.o.Cgroups.Owner(m.Path)
+			}
+		}
 		before := t.medium.value.Or(&gpu.Medium{}).Processes.Or(nil)
 		if record(s, t, &t.medium, &a.medium, a.errs[pollMedium], func(m *gpu.Medium) {
 			if u, found := t.guard.Check(&t.id, s.session.system.Or(gpu.System{}).Wrapper, m); found {

@@ -53,9 +53,11 @@ type Users interface {
 	Find(pid int) account.User
 }
 
-// Cgroups returns GPU memory by cgroup, of the GPUs for which the kernel accounts it. It must not block.
+// Cgroups returns GPU memory by cgroup, of the GPUs for which the kernel accounts it, and names the cgroups of gpu.Medium.
+// It must not block.
 type Cgroups interface {
 	Memory() map[gpu.PCIAddress][]gpu.CgroupMemory
+	Owner(path string) (gpu.Container, gpu.UnattributedReason)
 }
 
 // VisibleScanner returns the GPUs visible in containers. It must not block.

@@ -63,6 +63,3 @@ STRUCT(SramEccErrorStatus, nvmlEccSramErrorStatus_t, MEMBER(nvmlEccSramErrorStat
 STRUCT(RepairStatus, nvmlRepairStatus_t, MEMBER(nvmlRepairStatus_t, bChannelRepairPending), MEMBER(nvmlRepairStatus_t, bTpcRepairPending))
 STRUCT(UnrepairableMemoryFlag_v1, nvmlUnrepairableMemoryStatus_v1_t, MEMBER(nvmlUnrepairableMemoryStatus_v1_t, bUnrepairableMemory))
 #endif
-#if SINCE(615)
-STRUCT(MemoryLimits_v1, nvmlGetMemoryLimits_v1_t, MEMBER(nvmlGetMemoryLimits_v1_t, softLimit), MEMBER(nvmlGetMemoryLimits_v1_t, hardLimit), MEMBER(nvmlGetMemoryLimits_v1_t, currentUsed))
-#endif

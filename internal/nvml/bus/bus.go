@@ -1,4 +1,5 @@
-package nvml
+// Package bus lists the NVIDIA GPUs of the PCI bus from sysfs, without the driver.
+package bus
 
 import (
 	"fmt"
@@ -9,8 +10,8 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// ExpectedGPU is a GPU on the PCI bus.
-type ExpectedGPU struct {
+// GPU is a GPU on the PCI bus.
+type GPU struct {
 	PCI gpu.PCIAddress
 	// Driver is the kernel driver bound to it; empty for none.
 	Driver string
@@ -20,13 +21,13 @@ type ExpectedGPU struct {
 
 // Expected lists NVIDIA's display and 3D controllers under root (/sys), ordered by address, without virtual functions
 // (SR-IOV). It reads sysfs, never the driver, and so works while NVML does not list a GPU.
-func Expected(root string) ([]ExpectedGPU, error) {
+func Expected(root string) ([]GPU, error) {
 	dir := filepath.Join(root, "bus/pci/devices")
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("list PCI devices: %w", err)
 	}
-	var devs []ExpectedGPU
+	var devs []GPU
 	for _, entry := range entries {
 		at := filepath.Join(dir, entry.Name())
 		if attribute(at, "vendor") != "0x10de" || !strings.HasPrefix(attribute(at, "class"), "0x03") {
@@ -39,19 +40,19 @@ func Expected(root string) ([]ExpectedGPU, error) {
 		if err != nil {
 			continue
 		}
-		dev := ExpectedGPU{PCI: pci}
+		dev := GPU{PCI: pci}
 		if link, err := os.Readlink(filepath.Join(at, "driver")); err == nil {
 			dev.Driver = filepath.Base(link)
 			dev.Detached = dev.Driver != "nvidia"
 		}
 		devs = append(devs, dev)
 	}
-	gpu.Sort(devs, func(a, b ExpectedGPU) int { return strings.Compare(string(a.PCI), string(b.PCI)) })
+	gpu.Sort(devs, func(a, b GPU) int { return strings.Compare(string(a.PCI), string(b.PCI)) })
 	return devs, nil
 }
 
-// numaNode returns the NUMA node that a GPU is attached to; absent on machines with one.
-func numaNode(root string, pci gpu.PCIAddress) gpu.Opt[int] {
+// NUMANode returns the NUMA node that a GPU is attached to; absent on machines with one.
+func NUMANode(root string, pci gpu.PCIAddress) gpu.Opt[int] {
 	var node int
 	text := attribute(filepath.Join(root, "bus/pci/devices", string(pci)), "numa_node")
 	if _, err := fmt.Sscan(text, &node); err != nil || node < 0 {

@@ -1,4 +1,4 @@
-package nvml
+package bus
 
 import (
 	"os"
@@ -40,7 +40,7 @@ func TestExpected(t *testing.T) {
 	if err := os.Symlink("../0000:9a:00.0", filepath.Join(root, "bus/pci/devices/0000:9a:00.4/physfn")); err != nil {
 		t.Fatal(err)
 	}
-	want := []ExpectedGPU{
+	want := []GPU{
 		{PCI: "0000:18:00.0"},
 		{PCI: "0000:2a:00.0", Driver: "vfio-pci", Detached: true},
 		{PCI: "0000:9a:00.0", Driver: "nvidia"},
@@ -49,10 +49,10 @@ func TestExpected(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)
 	}
-	if n := numaNode(root, "0000:9a:00.0"); n != gpu.Some(1) {
+	if n := NUMANode(root, "0000:9a:00.0"); n != gpu.Some(1) {
 		t.Errorf("NUMA node: %v", n)
 	}
-	if n := numaNode(root, "0000:9b:00.0"); n.Present() {
+	if n := NUMANode(root, "0000:9b:00.0"); n.Present() {
 		t.Errorf("NUMA node of no GPU: %v", n)
 	}
 	if _, err := Expected(t.TempDir()); err == nil {
