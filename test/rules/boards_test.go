@@ -15,7 +15,9 @@ import (
 var exposed = regexp.MustCompile(`(?m)^([a-z_]+(?:\{.*\})?) (\S+)$`)
 
 // raised are the alerts that a recorded board raises while nothing about it changes for an hour and a half, with the reason.
-var raised = map[string]map[string]string{}
+var raised = map[string]map[string]string{
+	"demo": {"GPUContainerUsesMoreThanRequested": "a notebook uses 22 GiB, its quarter of the GPU is 20"},
+}
 
 // The boards whose expositions are kept, real GPUs most of them, raise no alert while they are in good health.
 func TestHealthyBoardsAreQuiet(t *testing.T) {
