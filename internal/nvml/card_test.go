@@ -335,14 +335,32 @@ gpu 0 board=b
   ComputeMode = !NOT_SUPPORTED
   Field[82] = !NOT_SUPPORTED
   PersistenceMode = !NO_PERMISSION
+  GpmQueryDeviceSupport = 1
+  Gpm[1] = 10
+  Gpm[2] = !NOT_SUPPORTED
+  Field[271] = !NOT_SUPPORTED
+  CurrentClocksEventReasons = 4
+process gpu=0 pid=7 memory=1GiB
+at 0s gpu 0 ComputeRunningProcesses = !NOT_SUPPORTED
 at 30s gpu 0 ComputeMode = 2
 at 30s gpu 0 Field[82] = 60
+at 30s gpu 0 Field[271] = 0
+at 30s gpu 0 Gpm[2] = 20
+at 30s gpu 0 ComputeRunningProcesses = default
 `)
 	c := r.open()[0]
 	for at := time.Duration(0); at <= 21*time.Minute; at += time.Minute {
 		r.at(at)
+		s := slow(t, c)
 		fast(t, c)
-		s, f := slow(t, c), fast(t, c)
+		r.at(at + 2*time.Second)
+		f, m := fast(t, c), medium(t, c)
+		if g, ok := f.GPM.Get(); !ok || g.SMActive.Present() != (at >= 10*time.Minute) {
+			t.Errorf("at %v: profiling %v", at, f.GPM)
+		}
+		if n := len(m.Processes.Or(nil)); (n == 1) != (at >= 10*time.Minute) || m.ClockEvents != gpu.Some(4) {
+			t.Errorf("at %v: %d processes, clock events %v", at, n, m.ClockEvents)
+		}
 		late := at >= 10*time.Minute
 		if f.MemoryTemperature.Present() != late || s.ComputeMode.Present() != late ||
 			slices.Contains(c.NotOffered(), "compute_mode") == late {

@@ -21,7 +21,7 @@ func (c *GPU) retry() {
 	if now.Sub(c.retried) < retryDropped {
 		return
 	}
-	c.retried, c.linkEntries = now, nil
+	c.retried, c.linkEntries, c.kinds, c.gpm.dev.dropped = now, nil, [3]bool{}, [16]bool{}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, states := range [][]rowState{c.tables.fast, c.tables.medium, c.tables.slow} {
@@ -50,10 +50,10 @@ func active[T any](rows []row[T], states []rowState, i int) bool {
 	return true
 }
 
-// fastOffers reports whether the fast poll group has read a reading.
+// fastOffers reports whether the fast poll group reads a reading.
 func (c *GPU) fastOffers(reading string) bool {
 	for i := range fastRows {
-		if s := &c.tables.fast[i]; fastRows[i].reading == reading && s.worked && !s.dropped {
+		if s := &c.tables.fast[i]; fastRows[i].reading == reading && s.worked && !s.dropped && active(fastRows, c.tables.fast, i) {
 			return true
 		}
 	}
