@@ -2,6 +2,7 @@ package nvml
 
 import (
 	"cmp"
+	"errors"
 	flags "flag"
 	"fmt"
 	"hash/crc32"
@@ -374,6 +375,57 @@ load gpu=0 busy=50% period=1s
 		r.control.Advance(2 * time.Second)
 		if g, _ := fast(t, c).GPM.Get(); g.Window != 2300*time.Millisecond {
 			t.Errorf("window %v", g.Window)
+		}
+	}
+}
+
+// TestJetson: the GPU of a Jetson Orin is no PCI device, and its NVML offers a name and a compute capability, perhaps a UUID: the
+// bus address is N/A (dusty-nv/jetson-containers, issue 1403, R540), and power, energy, power limit, temperature, utilization,
+// memory and clocks are NOT_SUPPORTED, up to R595 (HazyResearch/intelligence-per-watt, issue 40; XuehaiPan/nvitop, issue 168).
+// It is up, and everything else is absent and no error.
+func TestJetson(t *testing.T) {
+	for refused, want := range map[string]string{"": "GPU-orin", "nvmlDeviceGetUUID": "index-0"} {
+		text := `scenario 1
+symbols newest
+system DriverVersion = "595.78"
+system NVMLVersion = "13.595.78"
+system CudaDriverVersion = 13020
+board orin
+  Name = "Orin (nvgpu)"
+  CudaComputeCapability = major=8 minor=7
+  PciInfo = !NOT_SUPPORTED
+gpu 0 board=orin uuid=GPU-orin
+`
+		s, err := scenario.Parse("jetson.scenario", text, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := play(t, s, "newest")
+		r.library.options.Intercept = func(_ int, call string, _ any, run func() int32) int32 {
+			if call == refused {
+				return int32(nvml.ERROR_NOT_SUPPORTED)
+			}
+			return run()
+		}
+		c := r.open()[0]
+		if id := c.Identity(); id.PCI != "" || string(id.UUID) != want || id.Model != "Orin (nvgpu)" || id.ComputeCapability != "8.7" {
+			t.Errorf("%+v", id)
+		}
+		for range 3 {
+			slow(t, c)
+			f, m := fast(t, c), medium(t, c)
+			if f.Busy.Present() || f.Utilization.Present() || f.Power.Present() || m.Memory.Present() || !m.Integrated ||
+				m.Temperature.Present() || c.Err() != nil {
+				t.Errorf("%+v, %+v, %v", f, m, c.Err())
+			}
+			r.control.Advance(2 * time.Second)
+			if again := r.scan(); again[0] != c {
+				t.Error("it was found again as another GPU")
+			}
+		}
+		checkCalls(r)
+		if _, err := r.session.WaitEvents(soon); err != nil && !errors.Is(err, ErrNoEvents) {
+			t.Error(err)
 		}
 	}
 }
