@@ -655,7 +655,7 @@ func TestLimitsOfCgroups(t *testing.T) {
 		recorded("q", "a", "A"), recorded("r", "a", "A"), recorded("s", "a", "A"), recorded("t", "a", "X")}
 	l.limitByCgroup(list)
 	for i, want := range [][2]gpu.Opt[gpu.Bytes]{{some(9), some(4)}, {none, some(3)}, {some(7), some(3)}, {some(7), none},
-		{some(7), some(3)}, {some(7), some(3)}, {some(7), some(3)}} {
+		{some(9), none}, {some(7), some(3)}, {some(7), some(3)}} {
 		if got := [2]gpu.Opt[gpu.Bytes]{list[i].MemoryLimit, list[i].MemoryGuaranteed}; got != want {
 			t.Errorf("%s %s on %s: limit and guaranteed %v, want %v", list[i].Container.Pod, list[i].Resource, list[i].GPU, got, want)
 		}

@@ -2,7 +2,6 @@ package account
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -460,7 +459,7 @@ func TestEnergy(t *testing.T) {
 	// The idle power follows, by a tenth each time, from the second idle reading on.
 	a.watts, a.util, a.weights = 200, 0, nil
 	w.steps(4, 2)
-	near(t, "idle power", w.Ledger.devices["A"].idleWatts, 200-100*math.Pow(.9, 3))
+	near(t, "idle power", w.Ledger.devices["A"].idleWatts, 200-100*.9*.9*.9)
 	// Nothing was seen of the work: nobody gets it.
 	a.watts, a.util = 500, .5
 	a.noRing, a.weights = true, nil
