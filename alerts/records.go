@@ -287,8 +287,8 @@ func problemGPUs() []Record {
 			Help: "Verdicts of other programs on GPUs that any of them or the exporter finds not healthy; always 1. " +
 				"by=dra_driver: the effect of a taint, or untainted.",
 			Expr: `label_replace(group by (` + gpuOf + `, state) (label_replace(gpu_taint_info, "state", "$1", "effect", "(.+)"))` +
-				"\n  or group by (" + gpuOf + `, state) (label_replace(` + healthRecord +
-				`, "state", "untainted", "", "")) and on (cluster, node) (gpu_exporter_source_up{source="resource_slices"} == 1)` +
+				"\n  or label_replace(group by (" + gpuOf + ") (" + healthRecord +
+				`), "state", "untainted", "", "") and on (cluster, node) (gpu_exporter_source_up{source="resource_slices"} == 1)` +
 				" unless on (" + onGPU + `) gpu_taint_info, "by", "dra_driver", "", "")`},
 	}
 }
