@@ -1,6 +1,7 @@
 package podmap
 
 import (
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/podmap/deviceid"
+	"github.com/gpu-exporter/gpu-exporter/podmap/source"
 )
 
 // podClaim is a claim of a pod, by namespace and name.
@@ -27,18 +29,17 @@ func (s *snapshot) servedContainers() map[podClaim]map[string]string {
 	containers, requests := map[podClaim]map[string]bool{}, map[podClaim]map[string]int{}
 	for i := range s.direct {
 		d := &s.direct[i]
-		pod, recorded := d.container.PodName(), s.claim(d)
-		if recorded == nil || !serves(d.claim[1], pod.Pod) {
+		key, recorded := podClaim{d.container.PodName(), d.claim}, s.claim(d)
+		if recorded == nil || !serves(d.claim[1], key.pod.Pod) {
 			continue
 		}
 		for _, result := range recorded.Results {
 			if m := servedRequest.FindStringSubmatch(result.Request); m != nil {
-				index, _ := strconv.Atoi(m[1])
-				add(containers, podClaim{pod, d.claim}, d.container.Name)
-				if requests[podClaim{pod, d.claim}] == nil {
-					requests[podClaim{pod, d.claim}] = map[string]int{}
+				add(containers, key, d.container.Name)
+				if requests[key] == nil {
+					requests[key] = map[string]int{}
 				}
-				requests[podClaim{pod, d.claim}][result.Request] = index
+				requests[key][result.Request], _ = strconv.Atoi(m[1])
 			}
 		}
 	}
@@ -50,12 +51,8 @@ func (s *snapshot) servedContainers() map[podClaim]map[string]string {
 				order = append(order, name)
 			}
 		}
-		var indices []int
-		for _, index := range all {
-			indices = append(indices, index)
-		}
-		slices.Sort(indices)
-		if indices = slices.Compact(indices); len(indices) != len(order) {
+		indices := slices.Compact(slices.Sorted(maps.Values(all)))
+		if len(indices) != len(order) {
 			continue
 		}
 		out[key] = map[string]string{}
@@ -84,10 +81,5 @@ func (d *directID) consumed(capacity string) (sum float64) {
 
 // consumes reports whether a capacity of the device is allocated, of whatever amount.
 func (d *directID) consumes() bool {
-	for _, result := range d.results {
-		if len(result.Consumed) > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(d.results, func(r source.DeviceResult) bool { return len(r.Consumed) > 0 })
 }

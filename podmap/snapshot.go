@@ -176,7 +176,7 @@ func (s *snapshot) taints(inv *gpu.Inventory) map[gpu.UUID][]gpu.Taint {
 		}
 	}
 	for uuid, all := range out {
-		slices.SortFunc(all, func(x, y gpu.Taint) int {
+		gpu.Sort(all, func(x, y gpu.Taint) int {
 			return cmp.Or(cmp.Compare(x.Key, y.Key), cmp.Compare(x.Value, y.Value), cmp.Compare(x.Effect, y.Effect))
 		})
 		out[uuid] = slices.Compact(all)
