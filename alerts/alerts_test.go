@@ -2,6 +2,7 @@ package alerts
 
 import (
 	"encoding/json"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -111,7 +112,9 @@ func TestRunbooks(t *testing.T) {
 			continue
 		}
 		text, _, _ = strings.Cut(text, "\n#")
-		_, runbook, _ := strings.Cut(text, "\n```\n\n") // below the head
+		_, runbook, _ := strings.Cut(text, "\n```\n\nQuery first")
+		_, runbook, _ = strings.Cut(runbook, "\n\n- ")
+		_, runbook, _ = strings.Cut(runbook, "\n\n") // below the head
 		runbook, _, _ = strings.Cut(runbook, "<a id=")
 		if n := len(strings.Fields(runbook)); n < 10 || n > 150 {
 			t.Errorf("the runbook of %s has %d words", a.Name, n)
@@ -129,6 +132,21 @@ func TestResetsNameTheUUID(t *testing.T) {
 		t.Fatal(err)
 	}
 	reset := regexp.MustCompile(`nvidia-smi[^;)\n]*?(?:--gpu-reset|\s-r\b)( -i \{\{ \$labels\.uuid \}\})?`)
+	page, err := os.ReadFile(filepath.Join("..", "docs", "gpu-reset.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Commands stand in code; the warning about a reset without -i names no program's arguments.
+	commands := strings.ReplaceAll(string(page), "`nvidia-smi --gpu-reset` without `-i` resets **every** GPU", "")
+	if commands == string(page) {
+		t.Error("docs/gpu-reset.md does not warn of a reset of every GPU")
+	}
+	files = append(files, Document{"docs/gpu-reset.md", strings.ReplaceAll(commands, "-i UUID", "-i {{ $labels.uuid }}")})
+	for _, a := range Alerts() {
+		if strings.Contains(a.Description, "--gpu-reset") && !strings.Contains(a.Description, "stop the node's GPU monitoring") {
+			t.Errorf("%s: the description resets a GPU and does not say what to stop first", a.Name)
+		}
+	}
 	found := 0
 	for _, f := range files {
 		for _, m := range reset.FindAllStringSubmatch(f.Text, -1) {
@@ -140,6 +158,113 @@ func TestResetsNameTheUUID(t *testing.T) {
 	}
 	if found < 5 {
 		t.Errorf("only %d resets were found", found)
+	}
+}
+
+// A person who is called now is not called two minutes later: only the server's own interval delays critical alerts.
+func TestCriticalAlertsAreNotDelayed(t *testing.T) {
+	slow := 0
+	for _, g := range AlertGroups() {
+		for _, a := range g.Alerts {
+			if g.Interval > 0 && a.Severity == Critical {
+				t.Errorf("%s is critical, and evaluated every %s", a.Name, g.Interval)
+			}
+			says := strings.Contains(a.head(g.Interval), ", evaluated every "+formatDuration(g.Interval))
+			if says != (g.Interval > 0) {
+				t.Errorf("%s is evaluated every %s, which its head says: %v", a.Name, g.Interval, says)
+			}
+			if g.Interval > 0 {
+				slow++
+			}
+		}
+	}
+	if slow == 0 {
+		t.Error("no alert is delayed")
+	}
+}
+
+// Queries take their selectors from labels that the alert has.
+func TestQueriesReadLabelsOfTheAlert(t *testing.T) {
+	for _, a := range Alerts() {
+		if len(a.Queries()) == 0 {
+			t.Errorf("%s has no query", a.Name)
+		}
+		for _, q := range a.Queries() {
+			text := q.With(func(label string) string {
+				if !slices.Contains(a.Labels, label) {
+					t.Errorf("%s: %q reads the label %s, which the alert does not have", a.Name, q.Shows, label)
+				}
+				return "x"
+			})
+			if strings.Contains(text, "$") || q.Shows == "" {
+				t.Errorf("%s: %q is %s", a.Name, q.Shows, text)
+			}
+		}
+	}
+	q := Query{"", `a{$gpu,x="1"} + b{$pod} + c{$workload} + d{$xid}`}
+	if got := q.With(strings.ToUpper); got != `a{node="NODE",uuid="UUID",x="1"} + b{namespace="NAMESPACE",pod="POD"} + `+
+		`c{namespace="NAMESPACE",workload_type="WORKLOAD_TYPE",workload="WORKLOAD"} + d{xid="XID"}` {
+		t.Error(got)
+	}
+}
+
+// What an installation with default settings lacks is named beside the queries that read it.
+func TestQueriesNameWhatTheyNeed(t *testing.T) {
+	used := map[string]bool{}
+	for _, a := range Alerts() {
+		for _, m := range beyondDefaults {
+			for _, q := range a.Queries() {
+				if strings.Contains(q.Expr, m.metric) {
+					used[m.metric] = true
+					if !strings.Contains(a.head(0), m.needs) {
+						t.Errorf("%s: the head does not say that %s needs %s", a.Name, m.metric, m.needs)
+					}
+				}
+			}
+		}
+	}
+	for _, m := range beyondDefaults {
+		if !used[m.metric] {
+			t.Errorf("no query reads %s", m.metric)
+		}
+	}
+}
+
+// Each rule of another project is covered by alerts that exist, or has a reason why not; none stands in the table twice.
+func TestPublishedRules(t *testing.T) {
+	known, rules := map[string]bool{}, 0
+	for _, a := range Alerts() {
+		known[a.Name] = true
+	}
+	for _, p := range publishers() {
+		seen := map[string]bool{}
+		if !regexp.MustCompile(`^[0-9a-f]{12}$`).MatchString(p.revision) || len(p.files) == 0 || strings.Count(p.project, "/") != 1 {
+			t.Errorf("%s: the source is incomplete", p.project)
+		}
+		for _, r := range p.rules {
+			for _, n := range r.names {
+				rules++
+				if seen[n] {
+					t.Errorf("%s: %s stands in the table twice", p.project, n)
+				}
+				seen[n] = true
+			}
+			for _, a := range r.alerts {
+				if !known[a] {
+					t.Errorf("%s: %s is to be covered by %s, which is no alert", p.project, r.names, a)
+				}
+			}
+			if len(r.names) == 0 || len(r.alerts) == 0 && !strings.HasPrefix(r.note, "No alert: ") ||
+				r.note != "" && !strings.HasSuffix(r.note, ".") {
+				t.Errorf("%s: %s has neither an alert nor a reason: %q", p.project, r.names, r.note)
+			}
+		}
+		if p.project == "utkuozdemir/nvidia_gpu_exporter" && len(seen) != 15 {
+			t.Errorf("%s has 15 rules, the table %d", p.project, len(seen))
+		}
+	}
+	if rules < 60 {
+		t.Errorf("the table has %d rules", rules)
 	}
 }
 
@@ -220,9 +345,13 @@ func TestParameters(t *testing.T) {
 			says: "labels.a-b: this label cannot be set here"},
 		"cluster's label": {turn: func(c *Config) { c.ClusterLabel = "k8s cluster" },
 			says: `clusterLabel: "k8s cluster" is not a label name`},
-		"runbooks":         {turn: func(c *Config) { c.RunbookURL = "https://x" }, says: "runbookURL: "},
-		"job":              {turn: func(c *Config) { c.Job = "(" }, says: `job: "(" must be a regular expression`},
-		"resource":         {turn: func(c *Config) { c.Resource = "" }, says: "resource: "},
+		"runbooks": {turn: func(c *Config) { c.RunbookURL = "https://x" }, says: "runbookURL: "},
+		"job":      {turn: func(c *Config) { c.Job = "(" }, says: `job: "(" must be a regular expression`},
+		"resource": {turn: func(c *Config) { c.Resource = "" }, says: "resource: "},
+		"a price below zero": {turn: func(c *Config) { c.Prices = map[string]float64{"H100": -1} },
+			says: "prices.H100: must be a price of at least 0 for the name of a model, got -1"},
+		"no price": {turn: func(c *Config) { c.Prices = map[string]float64{"H100": math.NaN()} },
+			says: "prices.H100: must be a price of at least 0"},
 		"scale":            {turn: func(c *Config) { c.Scale = 0 }, says: "scale: must be above 0 and at most 1, got 0"},
 		"turned threshold": {turn: parameter("GPUAllocatedIdle", "busy", "0.07"), has: "<= 0.07 *"},
 		"turned window":    {turn: parameter("GPUAllocatedIdle", "period", "1h30m"), has: "> 0.5 * 5400 * "},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"text/template"
+	"time"
 )
 
 // alertsPage is docs/alerts.md with the runbooks; heads of alerts and the recording rules are inserted.
@@ -14,19 +15,22 @@ var alertsPage string
 
 // Markdown renders docs/alerts.md. It fails for an alert without a runbook and a runbook without an alert.
 func Markdown() (string, error) {
-	byName, written := map[string]Alert{}, map[string]bool{}
-	for _, a := range Alerts() {
-		byName[a.Name] = a
+	byName, written, interval := map[string]Alert{}, map[string]bool{}, map[string]time.Duration{}
+	for _, g := range AlertGroups() {
+		for _, a := range g.Alerts {
+			byName[a.Name], interval[a.Name] = a, g.Interval
+		}
 	}
 	t, err := template.New("alerts.md.tmpl").Funcs(template.FuncMap{
-		"records": recordsTable,
+		"records":   recordsTable,
+		"published": publishedRules,
 		"alert": func(name string) (string, error) {
 			a, ok := byName[name]
 			if !ok || written[name] {
 				return "", fmt.Errorf("%s is no alert, or has two runbooks", name)
 			}
 			written[name] = true
-			return a.head(), nil
+			return a.head(interval[name]), nil
 		},
 	}).Parse(alertsPage)
 	if err != nil {
@@ -45,12 +49,15 @@ func Markdown() (string, error) {
 }
 
 // head is the heading of a runbook, which the alert's runbook_url links to, and what the alert's row says.
-func (a Alert) head() string {
+func (a Alert) head(interval time.Duration) string {
 	var b strings.Builder
 	// The link in Grafana's table has the name as it is spelled; headings have it in lower case.
 	fmt.Fprintf(&b, "<a id=\"%s\"></a>\n### %s\n\n*%s", a.Name, a.Name, a.Severity)
 	if a.For > 0 {
 		b.WriteString(", after " + formatDuration(a.For))
+	}
+	if interval > 0 {
+		b.WriteString(", evaluated every " + formatDuration(interval))
 	}
 	if a.Needs != "" {
 		b.WriteString(", needs " + a.Needs)
@@ -70,8 +77,18 @@ func (a Alert) head() string {
 	if len(a.Parameters) > 0 {
 		b.WriteString(".")
 	}
-	fmt.Fprintf(&b, " Labels: `%s`; dashboard `%s`.\n\n```promql\n%s\n```", strings.Join(a.Labels, "`, `"), a.Dashboard.UID,
+	if len(a.Labels) > 0 {
+		b.WriteString(" Labels: `" + strings.Join(a.Labels, "`, `") + "`;")
+	}
+	fmt.Fprintf(&b, " dashboard [%s](dashboards.md).\n\n```promql\n%s\n```\n\nQuery first", a.Dashboard.UID,
 		Default().expr(a.Expr, a.Parameters))
+	if n := needs(a.Queries()); n != "" {
+		b.WriteString(" (" + n + ")")
+	}
+	b.WriteString(":\n")
+	for _, q := range a.Queries() {
+		fmt.Fprintf(&b, "\n- %s: `%s`", q.Shows, q.With(strings.ToUpper))
+	}
 	return b.String()
 }
 

@@ -1,6 +1,7 @@
 package alerts
 
-func links() []Alert {
+// lostLinks is evaluated with the alerts about lost GPUs: both are for a person now.
+func lostLinks() []Alert {
 	return []Alert{
 		{Name: "GPUNVLinkDown", Severity: Critical, Labels: append([]string{"problem"}, gpuLabels...), For: minutes10,
 			Keep: minutes5, Dashboard: gpuDashboard,
@@ -18,6 +19,11 @@ func links() []Alert {
 				"not start there. Check nvidia-smi nvlink --status and the fabric manager (on multi-node systems " +
 				"IMEX too), restart it while the node is drained, then reset the linked GPUs; have the baseboard " +
 				"checked if it persists."},
+	}
+}
+
+func links() []Alert {
+	return []Alert{
 		{Name: "GPUNVLinkErrors", Severity: Warning, Labels: append([]string{"kind"}, gpuLabels...), For: minutes15,
 			Keep: minutes15, Dashboard: gpuDashboard,
 			Parameters: []Parameter{period(minutes15, "period in which errors are counted"),

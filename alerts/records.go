@@ -2,8 +2,11 @@ package alerts
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 )
 
 // Record is one recording rule. Its name is level:metric:operation. Dashboards above node level, the capacity report
@@ -47,13 +50,15 @@ func Groups() []Group {
 		{Name: "gpu-exporter-problems", Records: problemGPUs()},
 		{Name: "gpu-exporter-activity", Records: nodeLevels(activity())},
 		{Name: "gpu-exporter-memory-power", Records: nodeLevels(memoryAndPower())},
-		{Name: "gpu-exporter-allocation", Records: append(nodeLevels(allocation()), devices()...)},
+		{Name: "gpu-exporter-allocation", Records: slices.Concat(nodeLevels(allocation()), devices(), placement())},
 		{Name: "gpu-exporter-events", Records: events()},
-		{Name: "gpu-exporter-workloads", Records: append(workloads(), workloadLevels(workloadTime())...),
+		{Name: "gpu-exporter-workloads", Records: slices.Concat(workloads(), workloadLevels(workloadTime()), teams()),
 			Interval: seldom},
-		{Name: "gpu-exporter-workload-gauges", Records: append(gpuActivity(), workloadLevels(workloadGauges())...),
+		{Name: "gpu-exporter-workload-gauges", Records: workloadLevels(workloadGauges()), Interval: seldom},
+		{Name: "gpu-exporter-workload-activity", Records: append(gpuActivity(), workloadLevels(workloadActivity())...),
 			Interval: seldom},
 		{Name: "gpu-exporter-sharing", Records: []Record{useAboveRequest()}},
+		{Name: "gpu-exporter-worst", Records: worst(), Interval: seldom},
 		{Name: "gpu-exporter-halfhours", Records: halfHours(), Interval: 30 * minute},
 		{Name: "gpu-exporter-requests", Records: requests()},
 		{Name: "gpu-exporter-self", Records: self()},
@@ -323,6 +328,56 @@ func events() []Record {
 	}
 }
 
+// noLabel is the value of a dimension that an object has no label for, or kube-state-metrics does not export.
+const noLabel = "(no label)"
+
+// placement and teams have the dimensions of catalog.Dimensions. Each node and namespace has one row at all times, so that
+// sums by a dimension are those of the fleet.
+func placement() []Record {
+	return []Record{byLabels("node:gpu_placement:info", "node", "group by (cluster, node) (node:gpu_device_up:count)",
+		"Node pool, zone and rack of each node with GPUs")}
+}
+
+func teams() []Record {
+	return []Record{byLabels("namespace:gpu_team:info", "namespace",
+		"group by (cluster, namespace) (last_over_time(namespace:gpu_allocated_seconds:rate5m[10m]))",
+		"Team of each namespace with allocated GPUs")}
+}
+
+// byLabels has the values of the dimensions of objects, of which all has one element each.
+func byLabels(name, object, all, help string) Record {
+	one, labels := "cluster, "+object, []string{object}
+	expr := "kube_" + object + "_labels and on (" + one + ") " + all + " or on (" + one + ") " + all
+	for _, d := range catalog.Dimensions() {
+		if d.Object != object {
+			continue
+		}
+		labels = append(labels, d.Name)
+		var of []string
+		for _, l := range d.Labels {
+			of = append(of, `"`+catalog.KubeStateLabel(l)+`"`)
+		}
+		// The first label that is not empty; Kubernetes allows no semicolon in one.
+		expr = fmt.Sprintf(`label_replace(label_replace(label_join(%[1]s, "%[2]s", ";", %[3]s), "%[2]s", "$1", "%[2]s", `+
+			`";*([^;]+).*"), "%[2]s", "%[4]s", "%[2]s", ";*")`, expr, d.Name, strings.Join(of, ", "), noLabel)
+	}
+	return Record{Name: name, Labels: labels, Help: help + ", from the labels that kube-state-metrics exports; always 1. " +
+		noLabel + ": none.", Expr: "topk by (" + one + ") (1, " + by("group", labels, expr) + ")"}
+}
+
+// worst are the extremes of each cluster: reading them costs nothing, however many GPUs there are.
+func worst() []Record {
+	return []Record{
+		{Name: "gpu:gpu_temperature_celsius:top20", Labels: []string{"node", "uuid", "gpu"},
+			Help: "Temperature of the twenty hottest GPUs of the cluster.",
+			Expr: "topk by (cluster) (20, max by (cluster, node, uuid, gpu) (gpu_temperature_celsius{sensor=\"gpu\"}))"},
+		{Name: "pod:gpu_unused_seconds:top20", Labels: []string{"node", "namespace", "pod"},
+			Help: "Unused allocated GPUs (gap or idle) of the twenty pods of the cluster that have the most, mean of the last " +
+				"half hour.",
+			Expr: "topk by (cluster) (20, sum by (" + onPod + ") (rate(gpu_container_unused_seconds_total[30m])) > 0)"},
+	}
+}
+
 // perWorkload is a quantity of containers that is summed up by workload and model, and from there by namespace.
 type perWorkload struct {
 	metric, operation string
@@ -414,20 +469,26 @@ func gpuActivity() []Record {
 			") " + rate("gpu_energy_joules_total") + " / max by (" + onGPU + ") (gpu_power_limit_watts)"}}
 }
 
-// workloadGauges are the memory, the extremes of utilization, and the last activity of containers.
+// workloadGauges are the memory and the last activity of containers.
 func workloadGauges() []perWorkload {
-	const ratio = "rate(gpu_container_busy_seconds_total[5m]) / (rate(gpu_container_observed_seconds_total[5m]) > 0)"
 	return []perWorkload{
 		{"gpu_memory_used_bytes", "sum", nil, "Used device memory.", "gpu_container_memory_used_bytes", "sum"},
 		{"gpu_memory_used_bytes", "max", nil, "Maximum device memory used by one container on one GPU.",
 			"gpu_container_memory_used_bytes", "max"},
+		{"gpu_last_busy_timestamp_seconds", "max", nil, "Unix time at which any of the containers was last busy.",
+			"gpu_container_last_busy_timestamp_seconds", "max"},
+	}
+}
+
+// workloadActivity are the extremes of utilization and activity.
+func workloadActivity() []perWorkload {
+	const ratio = "rate(gpu_container_busy_seconds_total[5m]) / (rate(gpu_container_observed_seconds_total[5m]) > 0)"
+	return []perWorkload{
 		{"gpu_busy", "ratio_max", nil, "Utilization of the busiest container on a GPU over the last 5 minutes.", ratio,
 			"max"},
 		{"gpu_activity", "ratio_max", nil, "Activity of the most active whole GPU of the workload over the last 5 minutes: " +
 			"SM activity, or power over its limit before Hopper.", activityOfWhole, "max"},
 		{"gpu_activity", "ratio_min", nil, "Activity of the least active whole GPU of the workload.", activityOfWhole, "min"},
-		{"gpu_last_busy_timestamp_seconds", "max", nil, "Unix time at which any of the containers was last busy.",
-			"gpu_container_last_busy_timestamp_seconds", "max"},
 	}
 }
 

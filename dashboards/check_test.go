@@ -184,11 +184,12 @@ func TestReasonsOfEmptyPanels(t *testing.T) {
 	want := map[string]string{
 		"gpu-fleet/GPUs": "no records: rules not loaded?", "gpu-capacity/GPU-hours by state": "no records: rules not loaded?",
 		"gpu-capacity/Allocated and busy GPUs": "no records: rules not loaded?",
-		"gpu-capacity/Pending":                 "needs kube-state-metrics", "gpu-capacity/Quotas": "needs kube-state-metrics",
+		"gpu-capacity/Pending":                 "needs kube-state-metrics and rules", "gpu-capacity/Quotas": "needs kube-state-metrics",
 		"gpu-capacity/Devices by resource over time": "no records: rules not loaded?",
-		"gpu-namespace/Cost of unused":               "no prices configured", "gpu-namespace/All": "no records: rules not loaded?",
-		"gpu-node/Host CPU": "needs node_exporter", "gpu-node/Available": "the exporter is not scraped",
-		"gpu-workload/Restarts": "needs kube-state-metrics", "gpu-exporter/Scraped": "no exporter is scraped",
+		"gpu-namespace/Cost of unused":               "no prices configured, or rules not loaded",
+		"gpu-namespace/All":                          "no records: rules not loaded?",
+		"gpu-node/Host CPU":                          "needs node_exporter", "gpu-node/Available": "the exporter is not scraped",
+		"gpu-workload/Restarts": "needs kube-state-metrics and rules", "gpu-exporter/Scraped": "no exporter is scraped",
 		"gpu-device/Fans": "not supported or not reported", "gpu-node/Memory used by GPU": "not supported or not reported",
 		"gpu-health/GPUs with a problem": "No GPU has a problem, or the recording rules are not loaded.",
 	}

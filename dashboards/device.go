@@ -175,7 +175,7 @@ func gpuDashboard() Dashboard {
 						label("xid", "Code").mapped(xidMappings()...),
 						value("In range", Number, total("xid", xids(c, "$__range"))).at(badIfAny()...),
 						value("Last", When, "1000 * "+maximum("xid", "gpu_xid_last_timestamp_seconds{"+c+"}"))).
-						called("No XID errors."),
+						called("No XID errors, or the GPU is not scraped."),
 					table(12, "Memory errors", "Location",
 						"ECC errors since the driver was loaded, and over the lifetime of the GPU.",
 						label("memory", "Location"),
@@ -193,7 +193,7 @@ func gpuDashboard() Dashboard {
 						label("state", "Requires").mapped(verdictMappings()...),
 						label("reason", "Problem").to(Link{UID: verdictDoc, Title: "Explain the problems"}),
 						value("Problems", Number, maximum("state, reason", "gpu_health_reason_info{"+c+"}")).wide(90)).
-						called("The GPU is healthy."),
+						called("The GPU is healthy, or is not scraped."),
 					series(8, "Memory banks by spare rows", Number, "Memory banks by availability of spare rows.",
 						q("{{availability}}",
 							maximum(perGPU+", availability", "gpu_row_remap_banks{"+c+"}"))).stacked().from(0)),
@@ -238,16 +238,17 @@ func gpuDashboard() Dashboard {
 							maximum(perInstance, "gpu_mig_memory_used_bytes{"+c+"}"))).from(0)),
 			}},
 			{Title: "Properties", Collapsed: true, Lines: []Line{
-				line(5, table(24, "Identity", "GPU", "Properties reported by the driver.", label("gpu", "GPU"),
-					label("model", "Model"), label("architecture", "Architecture"),
-					label("compute_capability", "Compute capability"),
-					label("pci_bus_id", "PCI"), label("numa_node", "NUMA node"), label("minor_number", "/dev/nvidia"),
-					label("serial", "Serial"), label("board_part", "Board"), label("vbios_version", "VBIOS"),
-					label("uuid", "UUID"),
+				line(5, table(24, "Identity", "GPU", "Properties reported by the driver. Minor is the number of its /dev/nvidia file.",
+					label("gpu", "GPU").wide(60), label("uuid", "UUID"), label("model", "Model").wide(200),
+					label("serial", "Serial").wide(130), label("pci_bus_id", "PCI").wide(145),
+					label("board_part", "Board").wide(160), label("vbios_version", "VBIOS").wide(130),
+					label("architecture", "Architecture").wide(110),
+					label("compute_capability", "Compute capability").wide(95),
+					label("numa_node", "NUMA node").wide(65), label("minor_number", "Minor").wide(65),
 					value("Available", Plain, "max by (cluster, node, uuid, gpu, model, architecture, "+
 						"compute_capability, pci_bus_id, numa_node, minor_number, serial, board_part, vbios_version) "+
 						"(gpu_info{"+c+"}) * on (cluster, node, uuid) group_left () max by (cluster, node, uuid) ("+up+
-						")").mapped(yesNo("yes", Green, "no", Red)...))),
+						")").mapped(yesNo("yes", Green, "no", Red)...).hide())),
 				line(7,
 					timeline(12, "Modes", "Modes of the GPU. If a mode differs from its pending mode, a reset is "+
 						"pending.", yesNo("on", Blue, "off", Gray),
@@ -266,7 +267,7 @@ func gpuDashboard() Dashboard {
 						"Readings that are not exported because their values would be wrong, with the reason.",
 						label("reading", "Reading"), label("reason", "Reason"),
 						value("GPUs", Number, maximum("reading, reason", "gpu_unmeasured_info{"+c+"}")).wide(70)).
-						called("All supported readings are exported.")),
+						called("All supported readings are exported, or the GPU is not scraped.")),
 				line(7,
 					series(12, "Device memory", Bytes, "Used, reserved and free add up to the GPU's memory.",
 						q("used", maximum(perGPU, "gpu_memory_used_bytes{"+c+"}")),

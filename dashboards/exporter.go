@@ -28,8 +28,8 @@ func exporterDashboard() Dashboard {
 						`(`+self+`)) or 0 * max(kube_node_status_allocatable{<node>, `+
 						`resource=~"nvidia_com_.+"})`,
 					"Nodes with allocatable GPUs and without exporter; needs kube-state-metrics.").at(badIfAny()...),
-				stat(3, "Sources down", Number, "sum(1 - gpu_exporter_source_up{"+n+"})",
-					"Data sources (driver, events, kubelet) that are down, over all nodes.").at(badIfAny()...),
+				stat(3, "Failed", Number, "sum(1 - gpu_exporter_source_up{"+n+"})",
+					"Failed data sources (driver, events, kubelet), over all nodes.").at(badIfAny()...),
 				stat(3, "Resolved", Ratio,
 					"count(gpu_allocation_ratio{"+n+"}) / count(gpu_device_up{"+n+"})",
 					"GPUs whose allocation is known, over all GPUs. Below 100 %: the kubelet does not respond, or "+
@@ -49,7 +49,7 @@ func exporterDashboard() Dashboard {
 			{Title: "Data sources and poll groups", Lines: []Line{
 				line(8,
 					table(24, "Exporters", "Node", "Version and cost of the exporters.",
-						label("node", "Node").to(toNode()), label("version", "Version"), label("revision", "Revision"),
+						label("node", "Node").to(toNode()), label("version", "Version"), label("revision", "Revision").wide(360),
 						value("GPUs", Number, "max by (cluster, node, version, revision) ("+self+
 							") * on (cluster, node) group_left () count by (cluster, node) (gpu_device_up{"+n+"})"),
 						value("Scrape", Seconds, "max by (cluster, node) (scrape_duration_seconds{<job>}"+joined+")"),
@@ -99,7 +99,7 @@ func exporterDashboard() Dashboard {
 						q("{{reason}}", maximum("reason", "gpu_exporter_paused{"+n+"}")))),
 			}},
 			{Title: "Driver calls", Lines: []Line{line(8,
-				series(8, "Time in driver calls", Ratio,
+				series(6, "Time in driver calls", Ratio,
 					"Share of time that an exporter spends in driver calls, mean of the exporters. Empty if only "+
 						"native histograms are scraped.",
 					q("mean of the exporters", perSecond("", "gpu_exporter_call_duration_seconds_sum{"+n+"}")+
@@ -112,9 +112,9 @@ func exporterDashboard() Dashboard {
 						perSecond("call", "gpu_exporter_call_duration_seconds_count{"+n+"}"))).
 					among("call", "topk(12, "+share("call", "gpu_exporter_call_duration_seconds_sum{"+n+"}",
 						"gpu_exporter_call_duration_seconds_count{"+n+"}")+")"),
-				table(8, "Failed calls in range", "-Errors",
+				table(10, "Failed calls in range", "-Errors",
 					"Failed NVML calls, and panics of the exporter; calls that the GPU does not support are not counted.",
-					label("node", "Node").to(toNode()), label("call", "Call"), label("code", "Code"),
+					label("node", "Node").to(toNode()).wide(145), label("call", "Call"), label("code", "Code"),
 					value("Errors", Number, "sum by (cluster, node, call, code) "+
 						"(increase(gpu_exporter_call_errors_total{"+n+"}[$__range])) > 0 or label_replace(sum by (cluster, node) "+
 						"(increase(gpu_exporter_panics_total{"+n+"}[$__range])) > 0, \"code\", \"panic\", \"\", \"\")")).
@@ -135,7 +135,7 @@ func exporterDashboard() Dashboard {
 						"Readings that are not exported because their values would be wrong, with the reason.",
 						label("reading", "Reading"), label("reason", "Reason"),
 						value("GPUs", Number, "count by (reading, reason) (gpu_unmeasured_info{"+n+"})")).
-						called("All supported readings are exported.")),
+						called("All supported readings are exported, or no exporter is scraped.")),
 			}},
 			{Title: "Attribution quality", Lines: []Line{line(8,
 				table(8, "Allocations by data source and method", "-Containers",

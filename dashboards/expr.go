@@ -111,13 +111,13 @@ func alertTable(width int, matchers ...string) Panel {
 		"Firing alerts of the shipped rules, the most severe first; click an alert for its runbook. Empty: none is firing, "+
 			"or the rules are not loaded.",
 		value("Severity", Plain, "max by ("+by+") ("+strings.Join(rank, " or ")+")").mapped(severities()...).wide(90),
-		label("alertname", "Alert").to(Link{UID: runbooks, Title: "Open the runbooks"}).wide(230),
+		label("alertname", "Alert").to(Link{UID: runbooks, Title: "Open the runbooks"}).atLeast(230),
 		label("node", "Node").to(toNode()),
 		label("gpu", "GPU").to(toGPU()).wide(60), label("namespace", "Namespace").to(toNamespace()),
 		label("pod", "Pod").to(toPod()).wide(200), label("workload", "Workload"),
 		value("Since", When, "1000 * min by ("+by+") (ALERTS_FOR_STATE{"+m+"} and ignoring (alertstate) ALERTS{"+m+
 			`, alertstate="firing"})`).wide(130),
-		label("uuid", "UUID")).called("No alert is firing, or the alert rules are not loaded.")
+		label("uuid", "UUID").hide()).called("No alert is firing, or the alert rules are not loaded.")
 }
 
 // stateTiles are the six states of GPU-time, in their order and colors: with their total, a row that adds up.

@@ -102,6 +102,8 @@ func fleetDashboard() Dashboard {
 						q("power", total("", records("model:gpu_power_watts:sum", m))),
 						q("limit", total("", records("model:gpu_power_limit_watts:sum", m)))).from(0)),
 			}},
+			placementRow(m),
+			worstRow(),
 			{Title: "Problems", Lines: []Line{line(8,
 				series(8, "GPUs by problem", Number, "GPUs that need attention, by problem.",
 					q("{{problem}}", total("problem", records("node:gpu_problems:count", m)))).stacked().from(0).to(

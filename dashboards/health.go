@@ -50,11 +50,12 @@ func healthDashboard() Dashboard {
 							"application.", label("cluster", "Cluster"), label("node", "Node").to(toNode()),
 						label("xid", "Code").mapped(xidMappings()...),
 						value("Events", Number, total("cluster, node, xid",
-							events(records("node:gpu_xid_events:increase5m", c)))+" > 0")).called("No XID errors."),
+							events(records("node:gpu_xid_events:increase5m",
+								c)))+" > 0")).called("No XID errors, or the rules are not loaded."),
 					series(12, "XIDs over time", Number, "XID errors per five minutes, by code.",
 						q("XID {{xid}}", total("xid", records("node:gpu_xid_events:increase5m", c))+
 							" > 0")).events().from(
-						0).called("No XID errors.")),
+						0).called("No XID errors, or the rules are not loaded.")),
 				line(8,
 					timeline(24, "Alerts over time", "Periods in which alerts of the shipped rules were firing.",
 						[]Mapping{{"1", "firing", Red}},
@@ -73,7 +74,8 @@ func healthDashboard() Dashboard {
 						label("severity", "Severity").mapped(Mapping{"corrected", "corrected", Blue},
 							Mapping{"uncorrected", "uncorrected", Red}),
 						value("Errors", Number, total("cluster, node, severity",
-							events(records("node:gpu_ecc_errors:increase5m", c)))+" > 0")).called("No memory errors.")),
+							events(records("node:gpu_ecc_errors:increase5m",
+								c)))+" > 0")).called("No memory errors, or the rules are not loaded.")),
 				line(8,
 					series(12, "Clock limit time", Number,
 						"GPUs with limited clocks (GPU equivalents), by reason; reasons overlap. Power cap is normal "+
@@ -86,7 +88,7 @@ func healthDashboard() Dashboard {
 						value("Limited GPUs", Number,
 							total("cluster, node, reason",
 								records("node:gpu_clock_limited_seconds:rate5m", c, `reason!="power_cap"`))+
-								" > 0.01")).called("No clocks are limited for these reasons.")),
+								" > 0.01")).called("No clocks are limited for these reasons, or the rules are not loaded.")),
 			}},
 			{Title: "Inventory", Lines: []Line{line(8,
 				series(8, "GPUs by state", Number,

@@ -65,7 +65,7 @@ func nodeDashboard() Dashboard {
 					value("XIDs in range", Number, total(perGPU, xids(n, "$__range"))).at(badIfAny()...).wide(110),
 					value("Last busy", When, "1000 * "+maximum(perGPU,
 						"gpu_last_busy_timestamp_seconds{"+n+"}")).wide(150),
-					label("uuid", "UUID"))),
+					label("uuid", "UUID").hide())),
 				line(7,
 					timeline(24, "GPU states", "State of each GPU, from its utilization of the last 60 s. "+
 						catalog.Define(catalog.Busy, catalog.Idle, catalog.Unallocated, catalog.Unavailable,

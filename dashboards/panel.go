@@ -178,6 +178,9 @@ type Column struct {
 	steps []Step
 	names []Mapping
 	bar   bool
+	grows bool // width is a minimum
+	// hidden columns are there for the links of others.
+	hidden bool
 }
 
 // label is a column that shows a label of the rows.
@@ -192,6 +195,8 @@ func (c Column) to(l Link) Column           { c.link = &l; return c }
 func (c Column) at(steps ...Step) Column    { c.steps = steps; return c }
 func (c Column) mapped(m ...Mapping) Column { c.names = m; return c }
 func (c Column) wide(pixels int) Column     { c.width = pixels; return c }
+func (c Column) atLeast(pixels int) Column  { c.width, c.grows = pixels, true; return c }
+func (c Column) hide() Column               { c.hidden = true; return c }
 func (c Column) gauge(steps ...Step) Column { c.bar = true; c.steps = steps; return c }
 
 func (p Panel) valueColumns() (exprs []Query) {

@@ -265,9 +265,12 @@ func (p Panel) emptyReason() string {
 		return p.empty
 	}
 	first := p.allQueries()[0].Expr // the others add to it
+	if kube := regexp.MustCompile(`\bkube_|:gpu_requests`); kube.MatchString(first) && strings.Contains(first, ":gpu_") {
+		return "needs kube-state-metrics and rules"
+	}
 	for _, s := range []struct{ reads, says string }{{`\bkube_`, "needs kube-state-metrics"},
-		{":gpu_requests", "needs kube-state-metrics"}, {`\bnode_(cpu|memory|network)_`, "needs node_exporter"},
-		{priceSeries, "no prices configured"},
+		{`\bnode_(cpu|memory|network)_`, "needs node_exporter"},
+		{priceSeries, "no prices configured, or rules not loaded"},
 		{":gpu_", "no records: rules not loaded?"}} {
 		if regexp.MustCompile(s.reads).MatchString(first) {
 			return s.says
@@ -298,19 +301,21 @@ func (p Panel) overrides() []dashboard.DashboardFieldConfigSourceOverrides {
 		// An empty cell is unknown, which the table's own text for no rows does not say.
 		properties := []dashboard.DynamicConfigValue{property("displayName", c.title), property("unit", string(c.unit)),
 			property("noValue", "–"), property("custom.wrapHeaderText", true)}
-		if c.width == 0 {
-			c.width = columnWidths[c.label]
-		}
-		if c.width > 0 {
-			properties = append(properties, property("custom.width", c.width))
+		width, fixed := c.pixels()
+		if fixed {
+			properties = append(properties, property("custom.width", width))
 		} else {
-			properties = append(properties, property("custom.minWidth", titleWidth(c.title)))
+			properties = append(properties, property("custom.minWidth", width))
 		}
-		if c.label != "" && c.width > 100 { // the filter's icon takes room from the title
+		if c.label != "" && fixed && width > 100 { // the filter's icon takes room from the title
 			properties = append(properties, property("custom.filterable", true))
 		}
 		if digits := columnDigits[c.unit]; digits > 0 {
 			properties = append(properties, property("decimals", digits))
+		}
+		if c.hidden { // as Grafana 10 to 12 spell it, and 13
+			properties = append(properties, property("custom.hidden", true), property("custom.hideFrom",
+				common.HideSeriesConfig{Viz: true}))
 		}
 		if c.link != nil {
 			properties = append(properties, property("links", dataLinks([]Link{*c.link}, kindTable)))
@@ -344,8 +349,21 @@ func (p Panel) overrides() []dashboard.DashboardFieldConfigSourceOverrides {
 }
 
 // columnWidths are wide enough for the usual names; without them all columns are equally wide, and names are cut.
-var columnWidths = map[string]int{"node": 170, "namespace": 130, "pod": 250, "workload": 190, "model": 220, "uuid": 350,
-	"resource": 180, "container": 130, "xid": 250, "alertname": 230, "workload_type": 110, "cluster": 100, "call": 320}
+var columnWidths = map[string]int{"node": 170, "namespace": 130, "pod": 250, "workload": 210, "model": 220, "uuid": 350, "mig_uuid": 365,
+	"resource": 180, "container": 130, "xid": 250, "alertname": 230, "workload_type": 100, "cluster": 90, "call": 320}
+
+// pixels is how wide a column is. One that is not fixed is at least so wide, and gets an equal part of what others leave.
+func (c Column) pixels() (width int, fixed bool) {
+	switch {
+	case c.width > 0:
+		return c.width, !c.grows
+	case columnWidths[c.label] > 0:
+		return columnWidths[c.label], true
+	case c.unit == When:
+		return 145, true // a few seconds ago
+	}
+	return titleWidth(c.title), false
+}
 
 // titleWidth is the width that a title takes when it is wrapped between words, in pixels: Grafana cuts what is longer.
 func titleWidth(title string) int {

@@ -5,6 +5,7 @@ func sharingDashboard() Dashboard {
 	const n = "<node>"
 	const overRequest = "container:gpu_use_over_request:ratio"
 	const sharingPods = "gpu:gpu_pods:count{" + n + "}"
+	const recorded = "node:gpu_device_up:count{" + n + "}" // without rules the number of shared GPUs is not 0
 	return Dashboard{
 		UID: "gpu-sharing", Title: "GPU / Sharing", Raw: true,
 		Question: "Which GPUs are shared, by which containers, and do they slow each other down?",
@@ -13,24 +14,23 @@ func sharingDashboard() Dashboard {
 		Annotations: []Annotation{xidAnnotation("node").off(), restartAnnotation("node")},
 		Rows: []Row{
 			{Lines: []Line{line(4,
-				stat(4, "Shared GPUs", Number, orZero("count("+sharingPods+" > 1)", "gpu_allocation_ratio{"+n+"}"),
+				stat(4, "Shared GPUs", Number, orZero("count("+sharingPods+" > 1)", recorded),
 					"GPUs allocated to more than one pod."),
-				stat(4, "Exclusive GPUs", Number, orZero("count("+sharingPods+" == 1)", "gpu_allocation_ratio{"+n+"}"),
+				stat(4, "Exclusive GPUs", Number, orZero("count("+sharingPods+" == 1)", recorded),
 					"GPUs allocated to a single pod, wholly or in part."),
 				stat(4, "GPUs in MIG mode", Number, orZero("sum(gpu_mig_mode{"+n+"})", "gpu_device_up{"+n+"}"),
 					"GPUs with MIG mode enabled."),
-				stat(4, "Overcommitted GPUs", Number,
+				stat(4, "Overcommitted", Number,
 					orZero("count(gpu_allocation_ratio{"+n+"} > 1.001)", "gpu_allocation_ratio{"+n+"}"),
 					"GPUs with allocations of more than the whole GPU.").at(warnIfAny()...),
-				stat(4, "Shared and contended", Number,
+				stat(4, "Contended", Number,
 					orZero("count("+sharingPods+" > 1 and on (cluster, node, uuid) "+rawBusy("cluster, node, uuid", n)+
-						" > 0.9)", "gpu_allocation_ratio{"+n+"}"),
+						" > 0.9)", recorded),
 					"Shared GPUs with a utilization above 90 %: their containers slow each other down.").at(
 					warnIfAny()...),
-				stat(4, "Shared and nearly full", Number,
+				stat(4, "Nearly full", Number,
 					orZero("count("+sharingPods+" > 1 and on (cluster, node, uuid) "+over("cluster, node, uuid",
-						"gpu_memory_used_bytes{"+n+"}", "gpu_memory_total_bytes{"+n+"}")+" > 0.95)",
-						"gpu_allocation_ratio{"+n+"}"),
+						"gpu_memory_used_bytes{"+n+"}", "gpu_memory_total_bytes{"+n+"}")+" > 0.95)", recorded),
 					"Shared GPUs with less than 5 % of free memory: the next allocation may fail.").at(badIfAny()...)),
 			}},
 			{Title: "GPUs", Lines: []Line{
@@ -128,10 +128,10 @@ func sharingDashboard() Dashboard {
 					value("Allocated", Number, "count by (profile) (gpu_mig_allocation_ratio{"+n+"} > 0)"),
 					value("Unallocated", Number, "count by (profile) (gpu_mig_allocation_ratio{"+n+"} == 0)")),
 				table(16, "MIG instances", "Node", "All instances with their allocation and utilization.",
-					label("node", "Node").to(toNode()), label("gpu", "GPU").to(toGPU()), label("gi", "GI"),
+					label("node", "Node").to(toNode()), label("gpu", "GPU").to(toGPU()).wide(60), label("gi", "GI").wide(56),
 					label("profile", "Profile"),
 					value("Allocated", Ratio, maximum(perInstance,
-						"gpu_mig_allocation_ratio{"+n+"}")).gauge(plainSteps()...),
+						"gpu_mig_allocation_ratio{"+n+"}")).gauge(plainSteps()...).wide(85),
 					value("Busy", Ratio, share(perInstance, "gpu_mig_busy_seconds_total{"+n+"}",
 						"gpu_mig_observed_seconds_total{"+n+"}")).gauge(usedSteps()...),
 					value("Memory used", Ratio, over(perInstance, "gpu_mig_memory_used_bytes{"+n+"}",

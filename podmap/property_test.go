@@ -33,6 +33,7 @@ type world struct {
 	// maybe are the containers whose resource nothing marks as one of GPUs, unless its response is known.
 	maybe map[gpu.Container]bool
 	exact map[gpu.Container]bool // what the socket alone must resolve
+	newest
 }
 
 func (w *world) pick(from ...string) string { return from[w.IntN(len(from))] }
@@ -130,7 +131,9 @@ func (w *world) add(c gpu.Container) {
 		hami = append(hami, u+",NVIDIA,1024,10")
 	}
 	slots := strings.Join(hami, ":") + ":;"
-	switch w.IntN(14) {
+	switch kind := w.IntN(14 + newestKinds); kind {
+	default:
+		annotations = w.addNewest(kind-14, c, devs)
 	case 0:
 		list("nvidia.com/gpu", uuids, shown)
 		w.exact[c] = true
@@ -186,7 +189,7 @@ func (w *world) add(c gpu.Container) {
 		}
 		w.maybe[c] = true
 	}
-	if w.IntN(4) > 0 || w.maybe[c] && annotations != nil {
+	if w.IntN(4) > 0 || annotations != nil && (w.maybe[c] || w.noted[c]) {
 		w.pods[c.PodName()] = &source.Pod{UID: "uid-" + c.Pod, Annotations: annotations}
 	}
 }
@@ -244,7 +247,7 @@ func TestNoWrongNameAndNoFalseFree(t *testing.T) {
 		w := &world{Rand: random, inv: sharingNode(random.IntN(2) == 0), entries: map[source.EntryKey][]*source.Entry{},
 			claims: map[string]any{}, slices: source.Slices{}, pods: map[gpu.PodName]*source.Pod{},
 			has:   map[gpu.Container]map[gpu.UUID]bool{},
-			maybe: map[gpu.Container]bool{}, exact: map[gpu.Container]bool{}, seed: maphash.MakeSeed()}
+			maybe: map[gpu.Container]bool{}, exact: map[gpu.Container]bool{}, newest: newNewest(), seed: maphash.MakeSeed()}
 		w.inv.GPUs[3].MIG, w.inv.GPUs[3].Instances = false, nil
 		for i := range 1 + random.IntN(3) {
 			w.add(gpu.Container{Namespace: "n", Pod: fmt.Sprint("p", i), Name: "c"})
@@ -258,9 +261,10 @@ func TestNoWrongNameAndNoFalseFree(t *testing.T) {
 			t.Fatal(err)
 		}
 		response := table.parse(list)
-		// The sources: checkpoint, annotations, DRA checkpoint and ResourceSlices, each open or not.
+		// The sources: checkpoint, annotations, DRA checkpoint, ResourceSlices and fractional records, each open or not.
 		draw := func() bool { return random.IntN(2) == 0 }
-		for _, open := range [][4]bool{{}, {true, true, true, true}, {draw(), draw(), draw(), draw()}, {draw(), draw(), draw(), draw()}} {
+		for _, open := range [][5]bool{{}, {true, true, true, true, true}, {draw(), draw(), draw(), draw(), draw()},
+			{draw(), draw(), draw(), draw(), draw()}} {
 			s := &snapshot{response: response}
 			var checkpoint *source.Checkpoint
 			if open[0] {
@@ -277,11 +281,14 @@ func TestNoWrongNameAndNoFalseFree(t *testing.T) {
 			if open[3] {
 				s.slices = &w.slices
 			}
+			if open[4] {
+				s.fractions = &w.records
+			}
 			s.addReceived(checkpoint, nil)
 			h := s.allocations(w.inv, pods, nil)
 			got := map[gpu.Container]map[gpu.UUID]bool{}
 			for _, a := range h.List {
-				if !w.has[a.Container][a.GPU] {
+				if !w.has[a.Container][a.GPU] && (open[2] || !w.served[a.Container][a.GPU]) {
 					t.Fatalf("%v: %s is reported for %v\n%s", open, a.GPU, a.Container, w.text())
 				}
 				if got[a.Container] == nil {
@@ -292,8 +299,13 @@ func TestNoWrongNameAndNoFalseFree(t *testing.T) {
 			}
 			unresolved += len(h.Unresolved)
 			for c, has := range w.has {
-				all := len(got[c]) == len(has)
+				all := true
+				for uuid := range has {
+					all = all && got[c][uuid]
+				}
 				switch {
+				case w.reserves[c] && open[4]: // it has the GPU for those that are recorded
+				case w.recorded[c] && !open[4] && !(open[1] && w.noted[c]):
 				case w.exact[c] && !all:
 					t.Fatalf("%v: %v is not resolved\n%s", open, c, w.text())
 				case w.maybe[c] && !open[0] && !open[1], w.maybe[c] && len(w.entriesOf(c)) == 0 && !open[1]:

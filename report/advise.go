@@ -159,7 +159,6 @@ func (a *analysis) release(l *load, r *document.Workload) *document.Advice {
 	if len(idle) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(idle, func(x, y gpuCase) int { return strings.Compare(x.key.pod, y.key.pod) })
 	var hours, gpus, kernels, memory float64
 	busySteps, shortest := 0, a.p.Steps()
 	if r.MemoryPeak != nil {
@@ -168,7 +167,7 @@ func (a *analysis) release(l *load, r *document.Workload) *document.Advice {
 	l.followed.ends = map[string]int{}
 	for _, c := range idle {
 		pods[c.key.pod] = true
-		l.followed.ends[c.key.pod] = c.active
+		l.followed.ends[c.key.pod] = max(l.followed.ends[c.key.pod], c.active)
 		share := c.typical
 		if len(l.allocations) == 0 {
 			share = r.GPUsNow

@@ -104,7 +104,7 @@ func (a *analysis) workload(l *load) *finding {
 	r.Rhythm = demand.Split(l.track(qBusiest), a.p).Name
 	r.Plot = demand.Plot(a.p, l.track(qBusy), l.track(qObserved), l.track(qBusiest), l.track(qMemory), l.track(qAllocated))
 	f.advice = a.advise(l, r, steps)
-	f.runs, f.nodes = a.runs(l, r), map[string]string{}
+	f.runs, f.nodes = a.runs(l), map[string]string{}
 	if len(f.advice) > 0 {
 		f.replaced = a.follow(slices.Clone(f.runs), r, l.followed)
 	}
@@ -192,9 +192,7 @@ func (a *analysis) divide(l *load, f *finding) {
 			}
 			r.LongestIdle = max(r.LongestIdle, s.Steps*h)
 		}
-		if r.LongestIdle == 0 { // pauses shorter than a step
-			r.LongestIdle = x.longestPause() * h
-		}
+		r.LongestIdle = max(r.LongestIdle, x.longestPause()*h) // shorter than a step
 	}
 	if len(l.allocations) == 0 {
 		a.divideSums(l, f)

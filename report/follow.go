@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -51,14 +50,15 @@ func (a *analysis) follow(runs []run, r *document.Workload, what followed) (out 
 			p.GPUs, p.Gang = 1, ""
 			if s := what.size; s.Replicas > 0 {
 				p.Shape = replay.Shape{Fraction: s.Part}
-			} else if gpu, ok := a.migGPU(x.model); ok {
-				p.Shape = replay.Shape{Size: s.Profile.Memory * replay.Slots / gpu.Memory, Places: s.Profile.PerGPU}
+			} else {
+				gpu, _ := a.migGPU(x.model)
+				p.Shape = shapeOf(gpu, s.Profile)
 			}
-			if x.known {
+			if x.demand != nil {
 				p.Demand = a.hourly(x.demand, x.first)
-				if s := what.size; s.Memory > 0 && r.MemoryKind == demand.Needed {
-					p.Memory = a.hourly(x.memory, x.first)
-				}
+			}
+			if x.memory != nil && r.MemoryKind == demand.Needed {
+				p.Memory = a.hourly(x.memory, x.first)
 			}
 			for i := range gpus - 1 {
 				more := p
@@ -73,24 +73,27 @@ func (a *analysis) follow(runs []run, r *document.Workload, what followed) (out 
 	return out
 }
 
+// follows is true if the pods of a workload are placed as its advice says.
+func (x *finding) follows() bool {
+	return len(x.advice) > 0 && x.row.Advice != document.AdviseLessSharing
+}
+
 // refute places the pods of a period again, with all advice about workloads followed, and withdraws what would have made
-// pods of the same workload wait, be throttled or be evicted, more than without any advice.
+// pods of the same workload wait, be throttled or be evicted, more than without any advice. What is withdrawn may refute other
+// advice: it ends once all that remains has been placed together.
 func (a *analysis) refute(f *fleet, groups []*fleetNodes, found []*finding) {
-	byGroup, own := map[nodeKey][]*finding{}, map[string]*finding{}
+	byGroup := map[nodeKey][]*finding{}
 	for _, x := range found {
 		k := nodeKey{x.row.Cluster, "", x.row.Model}
 		byGroup[k] = append(byGroup[k], x)
-		if len(x.advice) > 0 && x.row.Advice != document.AdviseLessSharing {
-			own[x.row.ID] = x
-		}
 	}
 	for _, g := range groups {
 		placed := func(advised bool) map[string]*replay.Result {
 			pods := slices.Concat(g.broken, g.unknown)
 			for _, x := range byGroup[g.key] {
 				list := x.replaced
-				if !advised || own[x.row.ID] == nil {
-					list = list[:0:0]
+				if !advised || !x.follows() {
+					list = nil
 					for _, r := range x.runs {
 						p := r.Pod
 						p.Owner = r.workload
@@ -108,41 +111,37 @@ func (a *analysis) refute(f *fleet, groups []*fleetNodes, found []*finding) {
 			_, owners := replay.Owners(g.machines, pods)
 			return owners
 		}
-		advised := slices.ContainsFunc(byGroup[g.key], func(x *finding) bool { return own[x.row.ID] != nil })
-		if !advised {
-			continue
-		}
-		before := placed(false)
-		for range 3 {
-			after, withdrawn := placed(true), false
+		before, budget := placed(false), a.opt.Advice.Budget
+		for again := true; again; {
+			again = false
+			after, replays := placed(true), map[*finding]*document.Replay{}
 			for _, x := range byGroup[g.key] {
-				r := after[x.row.ID]
-				if own[x.row.ID] == nil || r == nil {
+				r, was := after[x.row.ID], before[x.row.ID]
+				if !x.follows() || r == nil {
 					continue
 				}
-				budget, was := a.opt.Advice.Budget, replay.Result{}
-				if before[x.row.ID] != nil {
-					was = *before[x.row.ID]
-				}
-				if r.Unplaced > was.Unplaced || r.Evicted > was.Evicted || r.Waited > was.Waited+budget*r.Requested ||
-					r.Throttled > math.Max(was.Throttled, budget*r.Shared) {
-					ad := x.advice[0]
-					delete(own, x.row.ID)
-					x.advice, x.row.Advice, x.row.NoAdvice = nil, "", "refuted_by_replay"
+				more := *r // what waits or is evicted anyway is not due to the advice
+				more.Waiting, more.Evicted = max(0, r.Waiting-was.Waiting), max(0, r.Evicted-was.Evicted)
+				more.Waited, more.LongestWait = max(0, r.Waited-was.Waited), max(0, r.LongestWait-was.LongestWait)
+				is := a.replayed(more)
+				if r.Unplaced > was.Unplaced || more.Evicted > 0 || more.Waited > budget*r.Requested ||
+					r.Throttled > max(was.Throttled, budget*r.Shared) {
+					x.row.Advice, x.row.NoAdvice = "", "refuted_by_replay"
 					x.row.NoAdviceReason = fmt.Sprintf("the advice %q, placed on the nodes of the period: %d of %d pods would have "+
-						"waited, %d been evicted, throttled in %.2f %% of the time on shared GPUs", ad.Code, r.Waiting, r.Placed+r.Unplaced,
-						r.Evicted, 100*over(r.Throttled, r.Shared))
-					withdrawn = true
+						"waited, %d been evicted, throttled in %.2f %% of the time on shared GPUs", x.advice[0].Code, is.Waiting,
+						is.Pods, is.Evicted, 100*is.Throttled)
+					x.advice, again = nil, true
 					continue
 				}
-				is, ad := a.replayed(*r), &x.advice[0]
-				if old := ad.Replay; old != nil {
+				if old := x.advice[0].Replay; old != nil {
 					is.Throttled, is.OccupiedHours = max(is.Throttled, old.Throttled), old.OccupiedHours
 				}
-				ad.Replay = is
+				replays[x] = is
 			}
-			if !withdrawn {
-				break
+			for x, is := range replays {
+				if !again {
+					x.advice[0].Replay = is
+				}
 			}
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/report/demand"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
+	"github.com/gpu-exporter/gpu-exporter/report/mig"
 	"github.com/gpu-exporter/gpu-exporter/report/replay"
 	"github.com/gpu-exporter/gpu-exporter/report/series"
 	"github.com/gpu-exporter/gpu-exporter/report/sizing"
@@ -20,18 +21,22 @@ import (
 // by the hour and in hundredths of it.
 type run struct {
 	cluster, model, node, workload string
-	advice                         string // of its workload
-	known                          bool   // demand and memory are known, and indicate a need
-	demand, memory                 []uint8
-	first                          int // hour of the first
+	demand, memory                 []uint8 // nil while unknown
+	first                          int     // hour of the first
+	share                          float64 // GPUs that its node's account counts as allocated to it
 	replay.Pod
 }
 
 // splitAfter is how long a pod must have been without its GPUs to count as two that ran one after the other.
 const splitAfter = 15 * time.Minute
 
+// shapeOf is the shape of the devices of a MIG profile.
+func shapeOf(gpu *mig.GPU, p mig.Profile) replay.Shape {
+	return replay.Shape{Size: p.Memory * replay.Slots / gpu.Memory, Places: p.PerGPU}
+}
+
 // runs are the pods of a workload, each for the time in which its GPUs were allocated.
-func (a *analysis) runs(l *load, r *document.Workload) []run {
+func (a *analysis) runs(l *load) []run {
 	var out []run
 	gap := int(splitAfter/a.p.Step) + 1
 	for _, x := range l.allocations {
@@ -40,13 +45,13 @@ func (a *analysis) runs(l *load, r *document.Workload) []run {
 			t = &x.share
 		}
 		for _, s := range t.Spans(gap) {
-			n := run{cluster: l.key.cluster, model: l.key.model, node: x.key.node, workload: l.key.id(), advice: r.Advice}
+			n := run{cluster: l.key.cluster, model: l.key.model, node: x.key.node, workload: l.key.id(), share: x.typical}
 			n.Pod = replay.Pod{ID: l.key.id() + "/" + x.key.pod, Gang: l.key.id(), From: s.From, To: s.To, GPUs: 1}
 			switch {
 			case x.mig():
 				if gpu, ok := a.migGPU(x.model); ok {
 					if p, ok := gpu.FromResource(x.resource); ok {
-						n.Shape = replay.Shape{Size: p.Memory * replay.Slots / gpu.Memory, Places: p.PerGPU}
+						n.Shape = shapeOf(gpu, p)
 					}
 				}
 			case x.shared():
@@ -61,7 +66,8 @@ func (a *analysis) runs(l *load, r *document.Workload) []run {
 			if same >= 0 {
 				o := &out[same]
 				o.GPUs++
-				o.From, o.To, o.known = min(o.From, n.From), max(o.To, n.To), false
+				o.share += n.share
+				o.From, o.To = min(o.From, n.From), max(o.To, n.To)
 				o.demand, o.memory = nil, nil
 				continue
 			}
@@ -88,7 +94,10 @@ func (a *analysis) demands(n *run, x *allocation) {
 	}
 	n.first = n.From / perHour
 	hours := (n.To-1)/perHour - n.first + 1
-	n.demand, n.memory = make([]uint8, hours), make([]uint8, hours)
+	n.demand = make([]uint8, hours)
+	if x.memory.Len() > 0 {
+		n.memory = make([]uint8, hours)
+	}
 	raise := func(list []uint8, k int, v float64) {
 		p := &list[k/perHour-n.first]
 		*p = max(*p, hundredths(v))
@@ -99,10 +108,10 @@ func (a *analysis) demands(n *run, x *allocation) {
 	for k, v := range x.memory.Within(n.From, n.To) {
 		raise(n.memory, k, v/total)
 	}
-	n.known = true
 }
 
-func hundredths(v float64) uint8 { return uint8(min(100, max(0, math.Ceil(100*v-1e-9)))) }
+// hundredths rounds a fraction up, but for the last digits of a float32.
+func hundredths(v float64) uint8 { return uint8(min(100, max(0, math.Ceil(100*v-1e-5)))) }
 
 // hourly returns the values of a list by step.
 func (a *analysis) hourly(list []uint8, first int) func(int) float64 {
@@ -157,9 +166,8 @@ func (a *analysis) byModel(f *fleet, found []*finding) []*fleetNodes {
 			p := r.Pod
 			p.Class = class
 			g.pods = append(g.pods, p)
-			amount := p.Amount()
 			for s := p.From; s < p.To; s++ {
-				known[s] += amount
+				known[s] += r.share
 				slots[s] += float64(p.Size)
 			}
 		}
@@ -168,7 +176,7 @@ func (a *analysis) byModel(f *fleet, found []*finding) []*fleetNodes {
 		entry(totals, g).Plus(&n.allocated)
 		base := replay.Pod{ID: "?" + n.key.node, Class: class}
 		g.unknown = append(g.unknown, replay.Levels(steps, base, func(s int) float64 {
-			return max(n.allocated.Or(s, 0), n.silent.Or(s, 0)) - known[s]
+			return n.allocated.Or(s, 0) + n.silent.Or(s, 0) - known[s]
 		})...)
 		base.Node = n.key.node
 		g.broken = append(g.broken, replay.Levels(steps, base, func(s int) float64 { return n.unavailable.Or(s, 0) })...)
@@ -184,8 +192,13 @@ func (a *analysis) byModel(f *fleet, found []*finding) []*fleetNodes {
 	return out
 }
 
-// without replays a part of the period without some nodes. It ends as soon as the budget is exceeded; a negative one never is.
-func (g *fleetNodes) without(removed map[string]bool, from, to int, budget float64) replay.Result {
+// without replays a part of the period without some nodes, and those that have left. It ends as soon as the budget is exceeded; a
+// negative one never is.
+func (g *fleetNodes) without(names []string, from, to int, budget float64) replay.Result {
+	removed := map[string]bool{}
+	for _, n := range g.nodes {
+		removed[n.key.node] = n.removed || slices.Contains(names, n.key.node)
+	}
 	var nodes []replay.Node
 	for _, n := range g.machines {
 		if !removed[n.ID] {
@@ -213,17 +226,10 @@ func (g *fleetNodes) removable(from, to int, budget float64) (order []string, n 
 			order = append(order, x.key.node)
 		}
 	}
-	try := func(n int) replay.Result {
-		removed := map[string]bool{}
-		for _, name := range order[:n] {
-			removed[name] = true
-		}
-		return g.without(removed, from, to, budget)
-	}
 	low, high := 0, len(order)+1 // low is feasible, high is not
 	for high-low > 1 {
 		mid := (low + high) / 2
-		if x := try(mid); x.Feasible(budget) {
+		if x := g.without(order[:mid], from, to, budget); x.Feasible(budget) {
 			low, r = mid, x
 		} else {
 			high = mid
@@ -232,53 +238,107 @@ func (g *fleetNodes) removable(from, to int, budget float64) (order []string, n 
 	return order, low, r
 }
 
+// nodeHistory is how long a pool must be known for its nodes to be given back with confidence: three weeks.
+const nodeHistory = 21 * day
+
+// needs are the GPUs of the nodes that each eighth of a history needed.
+type needs struct {
+	order []string
+	left  []float64 // GPUs of the other nodes if none, one, two, ... are given back
+	from  [9]int    // begin of each eighth, and the end
+	parts [8]float64
+}
+
+func (g *fleetNodes) needs(order []string, first, steps int, budget float64) *needs {
+	h := &needs{order: order, left: make([]float64, len(order)+1), from: [9]int{first}}
+	for i := len(order) - 1; i >= 0; i-- {
+		for _, m := range g.machines {
+			if m.ID == order[i] {
+				h.left[i] = h.left[i+1] + float64(m.GPUs)
+			}
+		}
+	}
+	for i := range h.parts {
+		h.from[i+1] = first + (i+1)*(steps-first)/len(h.parts)
+		_, n, _ := g.removable(h.from[i], h.from[i+1], budget)
+		h.parts[i] = h.left[n]
+	}
+	return h
+}
+
+// grew is by how much one of the eighths before number i needed more than all before it. The first half of them only shows what
+// was needed.
+func (h *needs) grew(i int) (most float64) {
+	for k := (i + 1) / 2; k < i; k++ {
+		most = max(most, h.parts[k]-slices.Max(h.parts[:k]))
+	}
+	return most
+}
+
+// reserved is what has to be left before eighth number i if so much was needed until then: a quarter more, as of a size, or what
+// was added before.
+func (h *needs) reserved(need float64, i int) float64 {
+	return max(sizing.Headroom*need, need+h.grew(i))
+}
+
+// back is how many nodes can be given back if the others have to have some GPUs.
+func (h *needs) back(gpus float64) (n int) {
+	for n < len(h.order) && h.left[n+1] >= gpus-1e-9 {
+		n++
+	}
+	return n
+}
+
 // consolidate recommends to give nodes back, where the pods of the period would have run on the rest of them.
 func (a *analysis) consolidate(f *fleet, groups []*fleetNodes) (out []document.Advice) {
-	if time.Duration(a.p.Hours()*float64(time.Hour)) < a.opt.Advice.Observed*19/20 {
+	budget, steps, first := a.opt.Advice.Budget, a.p.Steps(), max(0, slices.Index(f.covered, true))
+	known := a.p.Duration(steps - first)
+	if known < a.opt.Advice.Observed*19/20 {
 		return nil
 	}
 	for _, g := range groups {
-		if g.key.model == "" || len(g.nodes) < 2 {
+		order, needless, _ := g.removable(first, steps, budget)
+		if g.key.model == "" || len(order) < 2 || needless == 0 {
 			continue
 		}
-		order, n, r := g.removable(0, a.p.Steps(), a.opt.Advice.Budget)
+		h := g.needs(order, first, steps, budget)
+		n, doubt := h.back(h.reserved(h.left[needless], len(h.parts))), ""
 		if n == 0 {
+			n, doubt = needless, "no reserve is left"
+		}
+		r := g.without(order[:n], first, steps, -1)
+		if !r.Feasible(budget) {
 			continue
 		}
-		freed := map[string]bool{}
-		hours, gpus, left := 0.0, 0.0, 0.0
-		for i, name := range order {
-			node := f.nodes[nodeKey{g.key.cluster, name, g.key.model}]
-			if i < n {
-				freed[name] = true
-				hours += node.expected * a.p.StepHours()
-				gpus += float64(node.gpus())
-			} else {
-				left += float64(node.gpus())
-			}
+		validation := a.validateNodes(g, h)
+		switch {
+		case known < nodeHistory*19/20:
+			doubt = fmt.Sprintf("%s of history are less than three weeks", units.Duration(known))
+		case validation != nil && validation.Worst > budget:
+			doubt = "a part of the period needed more than those before it, with a reserve"
 		}
-		names := slices.Sorted(slices.Values(order[:n]))
+		hours := 0.0
+		for _, name := range order[:n] {
+			hours += f.nodes[nodeKey{g.key.cluster, name, g.key.model}].expected * a.p.StepHours()
+		}
 		ad := a.advice(g.key, document.AdviseConsolidate, "half_empty_nodes", hours, "medium")
-		ad.SavedGPUs, ad.Saving = gpus, document.SavesNodes
+		ad.SavedGPUs, ad.Saving, ad.Replay, ad.Validation = h.left[0]-h.left[n], document.SavesNodes, a.replayed(r), validation
+		names := slices.Sorted(slices.Values(order[:n]))
 		ad.Title = fmt.Sprintf("Give back %s of %s: %s", units.Count(float64(n), "node"), g.key.model, few(names))
 		ad.Evidence = fmt.Sprintf("%d pods of the period, placed on the other %s with %.0f GPUs, would all have run: %s. "+
-			"%.0f GPUs were allocated at the busiest time.", r.Placed, units.Count(float64(len(order)-n), "node"), left,
+			"%.0f GPUs were allocated at the busiest time.", r.Placed, units.Count(float64(len(order)-n), "node"), h.left[n],
 			waited(r, a.p), g.peak)
+		ad.Risk = "medium: only the reserve is left for growth and for the loss of a node; drain each node before it is removed"
 		if len(order) == n {
 			ad.Evidence = "None of them was allocated at any time of the period."
-			ad.Alternatives = "No node of the model is left."
+			ad.Alternatives, ad.Risk = "No node of the model is left.", "medium: nothing is left for new pods"
 		} else {
-			next := map[string]bool{order[n]: true}
-			for name := range freed {
-				next[name] = true
-			}
-			ad.Alternatives = units.Sentence("with one node less, ", waited(g.without(next, 0, a.p.Steps(), -1), a.p))
+			ad.Alternatives = units.Sentence(units.Count(float64(len(order)-needless), "node"), " would have sufficed, without a reserve; "+
+				"with one less, ", waited(g.without(order[:needless+1], first, steps, -1), a.p))
 		}
-		ad.Replay = a.replayed(r)
-		if ad.Validation = a.validateNodes(g); ad.Validation != nil && ad.Validation.Worst > a.opt.Advice.Budget {
-			ad.Confidence = "low"
+		if doubt != "" {
+			ad.Confidence, ad.Evidence = "low", ad.Evidence+" Confidence is low: "+doubt+"."
 		}
-		ad.Risk = "medium: nothing is left for the loss of a node; drain each node before it is removed"
 		ad.ChangeIn = "node pool"
 		ad.Change = "# new pods fill nodes one after the other: kube-scheduler, NodeResourcesFit with\n" +
 			"#   scoringStrategy.type: MostAllocated for nvidia.com/gpu; then\nkubectl drain --ignore-daemonsets " +
@@ -316,59 +376,53 @@ func (a *analysis) replayed(r replay.Result) *document.Replay {
 		OccupiedHours: r.Occupied * h, Throttled: over(r.Throttled, r.Shared), Evicted: r.Evicted}
 }
 
-// validateNodes chooses the nodes by what was known before each fold, and replays the fold without them.
-func (a *analysis) validateNodes(g *fleetNodes) *document.Validation {
+// validateNodes chooses the nodes by what was needed before each fold, and replays the fold without them.
+func (a *analysis) validateNodes(g *fleetNodes, h *needs) *document.Validation {
 	var v demand.Validation
-	for _, f := range demand.Folds(a.p.Steps()) {
-		order, n, _ := g.removable(0, f.From, a.opt.Advice.Budget)
+	for i := len(h.parts) / 2; i < len(h.parts); i++ {
+		n := h.back(h.reserved(slices.Max(h.parts[:i]), i))
 		if n == 0 {
 			continue
 		}
-		removed := map[string]bool{}
-		for _, name := range order[:n] {
-			removed[name] = true
-		}
-		r := g.without(removed, f.From, f.To, -1)
-		v.Add(units.Count(float64(len(order)-n), "node"), f, over(r.Waited, r.Requested))
+		r := g.without(h.order[:n], h.from[i], h.from[i+1], -1)
+		v.Add(units.Count(float64(len(h.order)-n), "node"), series.Span{From: h.from[i] - h.from[0], To: h.from[i+1] - h.from[0]},
+			over(r.Waited, r.Requested))
 	}
 	return v.Result(a.p)
 }
 
 // shared replays that pods with a whole GPU each share GPUs: those whose demand is small, k on each.
 func (a *analysis) shared(g *fleetNodes, found []*finding, f *fleet) (out []document.Packing) {
-	var before float64
 	var sliced, partitioned []replay.Pod
-	beforeMIG := 0.0
+	var slicedBefore, partitionedBefore float64
 	gpu, offered := a.migGPU(g.key.model)
 	total := a.facts.byModel[g.key.model]
 	for _, x := range found {
 		for _, r := range x.runs {
 			n := f.nodes[nodeKey{r.cluster, r.node, r.model}]
-			if !r.known || r.cluster != g.key.cluster || r.model != g.key.model || n == nil || x.row.Preallocated ||
+			if r.memory == nil || r.cluster != g.key.cluster || r.model != g.key.model || n == nil || x.row.Preallocated ||
 				a.p.Duration(r.To-r.From) < shareFrom {
 				continue
 			}
-			memory := float64(slices.Max(r.memory)) / 100
-			demand := quantileOf(r.demand, 1-a.opt.Advice.Budget)
-			r.Class, r.Gang = f.class(n), ""
-			if k := math.Floor(min(sizing.MaxReplicas, 0.95/max(memory, 0.01), 1/max(sizing.Headroom*demand, 0.01))); k >= 2 {
-				p := r.Pod
-				p.Fraction = 1 / k
-				p.Demand, p.Memory = a.hourly(r.demand, r.first), a.hourly(r.memory, r.first)
-				sliced = append(sliced, p)
-				before += float64(r.To - r.From)
+			p, steps := r.Pod, float64(r.To-r.From)
+			p.Class, p.Gang = f.class(n), ""
+			memory, demand := float64(slices.Max(r.memory))/100, quantileOf(r.demand, 1-a.opt.Advice.Budget)
+			if k := math.Floor(min(sizing.MaxReplicas, 0.95/memory, 1/(sizing.Headroom*demand))); k >= 2 {
+				one := p
+				one.Fraction, one.Demand, one.Memory = 1/k, a.hourly(r.demand, r.first), a.hourly(r.memory, r.first)
+				sliced = append(sliced, one)
+				slicedBefore += steps
 			}
 			if !offered {
 				continue
 			}
-			for _, profile := range gpu.Profiles {
-				if profile.PerGPU >= 2 && gpu.ComputeRatio(profile) >= sizing.Headroom*demand && profile.Bytes >= memory*total {
-					p := r.Pod
-					p.Shape = replay.Shape{Size: profile.Memory * replay.Slots / gpu.Memory, Places: profile.PerGPU}
-					partitioned = append(partitioned, p)
-					beforeMIG += float64(r.To - r.From)
-					break
-				}
+			i := slices.IndexFunc(gpu.Profiles, func(m mig.Profile) bool {
+				return m.PerGPU >= 2 && gpu.ComputeRatio(m) >= sizing.Headroom*demand && m.Bytes >= memory*total
+			})
+			if i >= 0 {
+				p.Shape = shapeOf(gpu, gpu.Profiles[i])
+				partitioned = append(partitioned, p)
+				partitionedBefore += steps
 			}
 		}
 	}
@@ -377,26 +431,19 @@ func (a *analysis) shared(g *fleetNodes, found []*finding, f *fleet) (out []docu
 		pods       []replay.Pod
 		before     float64
 	}{
-		{"share", "%d pods with a whole GPU each and little demand are time-sliced, at most %d on a GPU, in the order in " +
-			"which they started.", sliced, before},
-		{"mig", "%d pods with a whole GPU each get the smallest MIG profile that covers demand and memory.", partitioned, beforeMIG},
+		{"share", fmt.Sprintf("%d pods with a whole GPU each and little demand are time-sliced, at most %d on a GPU, in the order in "+
+			"which they started.", len(sliced), sizing.MaxReplicas), sliced, slicedBefore},
+		{"mig", fmt.Sprintf("%d pods with a whole GPU each get the smallest MIG profile that covers demand and memory.",
+			len(partitioned)), partitioned, partitionedBefore},
 	} {
-		if len(s.pods) < 2 {
-			continue
-		}
 		r := replay.Run(g.machines, s.pods)
-		if r.Unplaced > 0 || r.Evicted > 0 || r.Throttled > a.opt.Advice.Budget*r.Shared {
+		if len(s.pods) < 2 || !r.Feasible(a.opt.Advice.Budget) {
 			continue
-		}
-		text := fmt.Sprintf(s.text, len(s.pods), sizing.MaxReplicas)
-		if s.name == "mig" {
-			text = fmt.Sprintf(s.text, len(s.pods))
 		}
 		steps, freed := float64(a.p.Steps()), (s.before-r.Occupied)*a.p.StepHours()
-		out = append(out, document.Packing{Cluster: g.key.cluster, Model: g.key.model, Scenario: s.name, Text: text,
-			Items: len(s.pods), GPUsBefore: over(s.before, steps), GPUsAfter: over(r.Occupied, steps), FreedHours: max(0, freed),
-			FreedCost: a.opt.Prices.Cost(g.key.model, max(0, freed)), Overload: over(r.Throttled, r.Shared),
-			Limit: a.opt.Advice.Budget})
+		out = append(out, document.Packing{Cluster: g.key.cluster, Model: g.key.model, Scenario: s.name, Text: s.text,
+			Items: len(s.pods), GPUsBefore: s.before / steps, GPUsAfter: r.Occupied / steps, FreedHours: freed,
+			FreedCost: a.opt.Prices.Cost(g.key.model, freed), Overload: over(r.Throttled, r.Shared), Limit: a.opt.Advice.Budget})
 	}
 	return out
 }

@@ -418,7 +418,7 @@ func (r *reader) unattributed(ctx context.Context, f *fleet) error {
 func (r *reader) pools(ctx context.Context, f *fleet) error {
 	of := map[nodeKey]string{}
 	if r.has[metric.KubeLabels] {
-		labels := kube.PoolLabels
+		labels := kube.PoolLabels()
 		if r.opt.PoolLabel != "" {
 			labels = []string{kube.LabelMetric(r.opt.PoolLabel)}
 		}

@@ -64,7 +64,7 @@ func (a *analysis) replicas(l *load, r *document.Workload, steps int) *document.
 	high, later := all.Quantile(1-a.opt.Advice.Budget), demand.Later(s.demand, a.p, a.opt.Advice.Budget)
 	n, sure := replicasFor(s, high*later), true
 	if n >= s.pods {
-		n, sure, later = replicasFor(s, high), false, 1
+		n, sure, later = min(s.pods, replicasFor(s, high)), false, 1
 	}
 	saved := 0.0
 	for _, v := range l.track(qAllocated).All() {
@@ -136,10 +136,6 @@ func (a *analysis) quietHours(l *load, s service, n int, later float64) (low, fr
 	for k, v := range l.track(qAllocated).All() {
 		allocated[a.hourOfDay(k)] += min(v, float64(n)*s.gpus) * a.p.StepHours()
 	}
-	all := 0.0
-	for _, v := range allocated {
-		all += v
-	}
 	for start := range 24 {
 		top, hours := 0.0, 0.0
 		for length := 1; length < 24; length++ {
@@ -150,7 +146,7 @@ func (a *analysis) quietHours(l *load, s service, n int, later float64) (low, fr
 			if top > busyAbove {
 				need = max(2, int(math.Ceil(quietHeadroom*later*top/s.gpus-1e-6)))
 			}
-			if x := hours * (1 - over(float64(need), float64(n))); length >= 4 && need < n && x > saved+1e-9 {
+			if x := hours * (1 - float64(need)/float64(n)); length >= 4 && need < n && x > saved+1e-9 {
 				low, from, to, saved = need, start, (start+length)%24, x
 			}
 		}

@@ -20,7 +20,7 @@ func (a *analysis) demandOf(l *load, r *document.Workload, part series.Span) (d,
 	s, m := t.Values(part.From, part.To), l.track(qMemory).Values(part.From, part.To)
 	d = sizing.Demand{Steps: len(s), High: s.Quantile(1 - a.opt.Advice.Budget), Memory: m.Top(), Bursts: r.Sharing == "mig",
 		Preallocated: r.Preallocated}
-	sm, perDay := 1.0, a.p.PerHour()*24
+	perDay := a.p.PerHour() * 24
 	for _, x := range l.allocations {
 		day := a.facts.daily[x.key.gpu()]
 		if !x.sole() || day == nil {
@@ -36,11 +36,12 @@ func (a *analysis) demandOf(l *load, r *document.Workload, part series.Span) (d,
 		}
 		minute, _ := highest(dayMinute)
 		d.Minute = max(d.Minute, minute)
-		if v, ok := highest(daySM); ok {
-			sm = min(1, v)
-		}
 		if peak, ok := highest(dayPeak); ok {
-			d.Burst, d.Bursts = max(d.Burst, peak*sm), true
+			sm, known := highest(daySM)
+			if !known {
+				sm = 1
+			}
+			d.Burst, d.Bursts = max(d.Burst, peak*min(1, sm)), true
 		}
 	}
 	if r.MemoryNeed != nil && r.MemoryKind == demand.Cache {
@@ -72,7 +73,7 @@ func (a *analysis) judged(l *load, r *document.Workload, steps int) (reason sizi
 	case r.Coverage < g.Coverage:
 		return sizing.Reason{Code: "coverage_too_low", Text: fmt.Sprintf("its activity is known for %s of its time; the minimum is %s",
 			units.Ratio(r.Coverage), units.Ratio(g.Coverage))}, false
-	case r.BusyMean == nil || r.BusyPeak == nil:
+	case r.BusyPeak == nil:
 		return sizing.Reason{Code: "activity_unknown", Text: "its activity is unknown"}, false
 	}
 	return sizing.Reason{}, true
@@ -89,6 +90,8 @@ func (a *analysis) size(l *load, r *document.Workload, steps int) (*document.Adv
 		return nil, sizing.Reason{Code: "well_used", Text: fmt.Sprintf("it is busy %s of the time", units.Ratio(*r.BusyMean))}
 	case now.Several && r.Sharing == "mig":
 		return nil, sizing.Reason{Code: "several_mig_devices", Text: "several MIG devices are allocated to each of its pods"}
+	case r.MemoryPeak == nil:
+		return nil, sizing.Reason{Code: "memory_unknown", Text: "its memory is unknown"}
 	}
 	d, later := a.demandOf(l, r, series.Span{From: 0, To: a.p.Steps()})
 	s, sure, reason := fit(&now, d, later)
@@ -101,7 +104,7 @@ func (a *analysis) size(l *load, r *document.Workload, steps int) (*document.Adv
 	ad := a.adviceFor(r, document.AdviseShare, "low_activity", r.Allocated*(1-s.Part))
 	ad.Alternatives = s.Smaller
 	mean := "5-minute"
-	if d.Minute > 0 {
+	if d.Minute > d.High {
 		mean = "one-minute"
 	}
 	usage := fmt.Sprintf("busy %s of the time, above %s in %s of it (%s means), %s at the most", units.Ratio(*r.BusyMean),
@@ -145,15 +148,8 @@ func (a *analysis) size(l *load, r *document.Workload, steps int) (*document.Adv
 	}
 	ad.Validation = v.Result(a.p)
 	exceeded := over(float64(a.exceeded(l, r, s, series.Span{From: 0, To: a.p.Steps()})), float64(d.Steps))
-	if exceeded > a.opt.Advice.Budget {
-		return nil, sizing.Reason{Code: "peaks_too_high",
-			Text: fmt.Sprintf("it would have needed more in %s of the time", units.Ratio(exceeded))}
-	}
 	ad.Replay = &document.Replay{Pods: r.Pods, OccupiedHours: r.Allocated * s.Part, Throttled: exceeded}
 	ad.Confidence = a.confidence(r, ad.Validation, steps)
-	if ad.Confidence == "high" && s.Limit < 2*d.Top() {
-		ad.Confidence = "medium" // it does not cover twice the demand
-	}
 	if !sure || assumed || s.Replicas == 0 && !d.Bursts {
 		ad.Confidence = "low"
 	}
@@ -175,16 +171,16 @@ func (a *analysis) exceeded(l *load, r *document.Workload, s *sizing.Size, part 
 	return n
 }
 
-// several is true if pods of the workload have more than one GPU at a time.
+// several is true if pods of the workload have more than one GPU at a time. A pod that moves has both for a step.
 func (a *analysis) several(l *load) bool {
-	gpus := map[string]gpuKey{}
+	earlier := map[string][]*series.Track{}
 	for _, x := range l.allocations {
-		at := x.key.gpu()
-		at.cluster = ""
-		if other, ok := gpus[x.key.pod]; ok && other != at {
-			return true
+		for _, t := range earlier[x.key.pod] {
+			if min(t.End(), x.busy.End())-max(t.From, x.busy.From) > 1 {
+				return true
+			}
 		}
-		gpus[x.key.pod] = at
+		earlier[x.key.pod] = append(earlier[x.key.pod], &x.busy)
 	}
 	return len(l.allocations) == 0 && l.sum[qPods] > 0 && l.track(qAllocated).Last() > 1.01*l.sum[qPods]
 }

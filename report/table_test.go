@@ -295,7 +295,7 @@ func TestRunsWithoutActivity(t *testing.T) {
 	for _, x := range []allocation{{share: series.Track{From: 7, V: []float32{1, 1}}}, {busy: series.Track{From: 7, V: []float32{0, 0}}},
 		{busy: series.Track{From: 8, V: []float32{0}}, share: series.Track{From: 7, V: []float32{1, 1}}}} {
 		x.typical = 1
-		runs := a.runs(&load{allocations: []*allocation{&x}}, &document.Workload{})
+		runs := a.runs(&load{allocations: []*allocation{&x}})
 		from := max(x.busy.From, 7)
 		if len(runs) != 1 || runs[0].From != from || runs[0].To != 9 || runs[0].GPUs != 1 {
 			t.Errorf("%+v", runs)
@@ -385,7 +385,7 @@ func TestGPUsOfARun(t *testing.T) {
 			l.allocations[1].busy.V = []float32{1, 1, 1}
 		}
 		var got []string
-		for _, r := range a.runs(&l, &document.Workload{}) {
+		for _, r := range a.runs(&l) {
 			got = append(got, fmt.Sprint(r.GPUs))
 		}
 		if strings.Join(got, " ") != want {

@@ -6,7 +6,6 @@ import (
 	"hash/fnv"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/metric"
 	"github.com/gpu-exporter/gpu-exporter/report/series"
-	"github.com/gpu-exporter/gpu-exporter/report/sizing"
 )
 
 var fleets = flag.String("fleets", "", "fleets of TestUnseenFleets: all, or development; empty takes two")
@@ -198,6 +196,7 @@ type tally struct {
 	of        map[string]*verdict
 	reachable float64            // GPUs that an oracle saves
 	missed    map[string]float64 // by kind of workload
+	classes   map[string]*class
 }
 
 func (y *tally) add(keys []string, exceeded, saved, budget float64) {
@@ -270,12 +269,16 @@ func (y *tally) judge(t *testing.T, seed uint64, n int) {
 			advice[strings.Split(a.Workload, "/")[2]] = a
 		}
 	}
+	reasons := map[string]string{}
+	for _, r := range d.Workloads {
+		reasons[r.Name] = r.NoAdvice
+	}
 	const budget = 0.001
 	for _, w := range list {
 		if w.from.After(now.Add(-2 * time.Hour)) {
 			continue
 		}
-		best, demand := 0.0, make(series.Sample, 0, 6000)
+		demand := make(series.Sample, 0, 6000)
 		used := make([]bool, w.gpus)
 		var hours [24]float64
 		for at := now.Unix() + 600; at <= until.Unix(); at += 600 {
@@ -289,33 +292,13 @@ func (y *tally) judge(t *testing.T, seed uint64, n int) {
 			h := time.Unix(at-1, 0).UTC().Hour()
 			hours[h] = max(hours[h], sum)
 		}
-		sorted := slices.Sorted(slices.Values(demand))
-		need := series.Sample(sorted).Quantile(1 - budget)
-		// The oracle knows what will be needed: nothing, a part of a GPU, fewer ranks, or replicas by the hour.
-		switch idle := slices.Index(used, true) < 0; {
-		case idle:
-			best = float64(w.pods * w.gpus)
-		case w.kind == "service":
-			for _, v := range hours {
-				best += (float64(w.pods) - min(float64(w.pods), max(1, math.Ceil(v)))) / 24
-			}
-		case w.kind == "ranks":
-			for _, u := range used {
-				if !u {
-					best++
-				}
-			}
-		default:
-			for k := sizing.MaxReplicas; k >= 2 && best == 0; k-- {
-				if part := 1 / float64(k); need <= part && w.memory <= 80*gib*part {
-					best = 1 - part
-				}
-			}
-		}
+		kind, best := oracle(w, demand, used, hours, budget)
+		class := y.class(kind, best)
 		y.reachable += best
 		a := advice[w.name]
 		if a == nil {
 			y.missed[w.kind] += best
+			class.reasons[reasons[w.name]] += best
 			continue
 		}
 		limit := 0.0
@@ -372,6 +355,7 @@ func (y *tally) judge(t *testing.T, seed uint64, n int) {
 			keys = append(keys, "counted")
 		}
 		y.add(keys, exceeded, saved, budget)
+		y.judged(a, class, kind, best, saved, exceeded <= budget)
 		if exceeded <= budget {
 			continue
 		}
@@ -392,7 +376,7 @@ func TestUnseenFleets(t *testing.T) {
 	case "development":
 		seeds = development
 	}
-	y := tally{of: map[string]*verdict{}, missed: map[string]float64{}}
+	y := tally{of: map[string]*verdict{}, missed: map[string]float64{}, classes: map[string]*class{}}
 	for _, seed := range seeds {
 		y.judge(t, seed, 60)
 	}
@@ -404,6 +388,7 @@ func TestUnseenFleets(t *testing.T) {
 	counted := y.of["counted"]
 	t.Logf("%.1f of %.1f reachable GPUs recovered (%.0f %%), and %.1f by advice of low confidence; missed by kind: %v", counted.saved,
 		y.reachable, 100*counted.saved/y.reachable, y.of["low"].saved, y.missed)
+	y.table(t)
 	if h := y.of["high"]; h.given < 20 || h.confirmed < 0.95*h.given {
 		t.Errorf("%.0f of %.0f with high confidence confirmed", h.confirmed, h.given)
 	}

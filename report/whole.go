@@ -12,7 +12,6 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/kube"
 	"github.com/gpu-exporter/gpu-exporter/report/metric"
-	"github.com/gpu-exporter/gpu-exporter/report/mig"
 	"github.com/gpu-exporter/gpu-exporter/report/prom"
 	"github.com/gpu-exporter/gpu-exporter/report/replay"
 	"github.com/gpu-exporter/gpu-exporter/report/series"
@@ -201,9 +200,6 @@ func (a *analysis) geometry(q *queue, groups []*fleetNodes) (out []document.Advi
 			if !ok {
 				continue
 			}
-			shape := func(p mig.Profile) replay.Shape {
-				return replay.Shape{Size: p.Memory * replay.Slots / gpu.Memory, Places: p.PerGPU}
-			}
 			// The partitioned GPUs of a node are at least as many as its MIG devices fill.
 			slots := map[string]float64{}
 			var pods []replay.Pod
@@ -217,7 +213,7 @@ func (a *analysis) geometry(q *queue, groups []*fleetNodes) (out []document.Advi
 				_, has := g.allocated[n.node]
 				if p, ok := gpu.FromResource(n.model); ok && n.cluster == k.cluster && has {
 					free := q.unallocated[n].Values(0, a.p.Steps())
-					slots[n.node] += free.Quantile(0) * float64(shape(p).Size)
+					slots[n.node] += free.Quantile(0) * float64(shapeOf(gpu, p).Size)
 					if free.Quantile(0) >= 1 && n.model != k.model {
 						spare = n.model
 					}
@@ -239,7 +235,7 @@ func (a *analysis) geometry(q *queue, groups []*fleetNodes) (out []document.Advi
 			for i := range int(math.Ceil(wanted.Values(0, a.p.Steps()).Top())) {
 				one := replay.Pod{ID: fmt.Sprint("~", i), Class: nodes[0].Class, Queued: true}
 				for _, p := range replay.Levels(a.p.Steps(), one, func(s int) float64 { return min(1, wanted.Or(s, 0)-float64(i)) }) {
-					p.GPUs, p.Shape = 0, shape(profile)
+					p.GPUs, p.Shape = 0, shapeOf(gpu, profile)
 					queued = append(queued, p)
 				}
 			}

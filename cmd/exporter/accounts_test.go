@@ -1,37 +1,47 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/proc"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 )
 
-// The chart with features.containerMemory has no host namespace, no capability and no token. Under R610 and newer with
-// accounting mode, the busy time of a container that a GPU is allocated to includes processes of a second that began and
-// ended while nothing was polled; under R615 and newer the memory of containers that share a GPU adds up to the GPU's. An
-// older driver, or one without the mode, counts the gap as not observed.
-func TestWithoutHostNamespaces(t *testing.T) {
+// In the host's PID namespace, under R610 and newer with accounting mode, the busy time of a container that a GPU is
+// allocated to includes processes of a second that began and ended while nothing was polled. To a caller in a namespace of
+// its own the driver does not list them: such a gap counts as not observed, as it does with an older driver and without
+// the mode, and busy time of it is neither made up nor counted as idle.
+func TestGapsByAccounts(t *testing.T) {
 	for _, c := range []struct {
-		symbols      string
-		mode         int
-		busy, memory bool
-	}{{"R550", 1, false, false}, {"R610", 1, true, false}, {"R615", 1, true, true}, {"R620", 1, true, true}, {"R620", 0, false, true}} {
-		t.Run(fmt.Sprintf("%s-%d", c.symbols, c.mode), func(t *testing.T) {
+		symbols    string
+		mode       int
+		host, busy bool
+	}{{"R550", 1, true, false}, {"R610", 1, true, true}, {"R615", 1, true, true}, {"R620", 1, true, true}, {"R620", 0, true, false},
+		{"R550", 1, false, false}, {"R615", 1, false, false}, {"R620", 1, false, false}} {
+		t.Run(fmt.Sprintf("%s-%d-%v", c.symbols, c.mode, c.host), func(t *testing.T) {
 			isolated(t, func(t *testing.T) {
 				text := strings.Replace(twoGPUs, "symbols R580", "symbols "+c.symbols, 1) +
 					fmt.Sprintf("at 0s gpu 1 AccountingMode = %d\nat 0s system DriverVersion = \"%s.100\"\n", c.mode, c.symbols[1:])
+				var flags []string
+				if !c.host { // the driver lists no account of a process that has ended
+					text += "at 0s gpu 1 AccountingPids = 0\n"
+					flags = []string{"--path.procfs=/nonexistent"}
+				}
 				// From 100 s to 160 s nothing is polled.
-				worked, inGap := 0.0, 0.0
+				worked, inGap, pids := 0.0, 0.0, ""
 				for i := range 40 {
 					from, length := 60+3.1*float64(i), 1+0.05*float64(i)
 					text += fmt.Sprintf("process gpu=1 pid=%d memory=1GiB busy=100%% period=1s from=%dms to=%dms\n", 300+i,
 						int(from*1000), int((from+length)*1000))
+					pids += fmt.Sprintf(",%d", 300+i)
 					worked += length
 					inGap += max(0, min(from+length, 160)-max(from, 100))
 				}
@@ -40,8 +50,9 @@ func TestWithoutHostNamespaces(t *testing.T) {
 					t.Fatal(err)
 				}
 				b := GPUB[len(`uuid="`) : len(GPUB)-1]
-				st := play(t, s, fmt.Sprintf("allocatable nvidia.com/gpu %s\npod ml/alone container main nvidia.com/gpu=%[1]s\n", b),
-					"--path.procfs=/nonexistent", "--path.cgroup="+t.TempDir())
+				st := play(t, s,
+					fmt.Sprintf("allocatable nvidia.com/gpu %s\npod ml/alone container main nvidia.com/gpu=%[1]s pids=%s\n", b, pids[1:]),
+					append(flags, "--path.cgroup="+t.TempDir())...)
 				st.step()
 				st.watched(50 * time.Second)
 				busy := func(s series) float64 {
@@ -73,7 +84,8 @@ func TestWithoutHostNamespaces(t *testing.T) {
 				}
 				said := page.String()
 				if (c.symbols == "R550") != strings.Contains(said, "but driver 550") ||
-					(c.mode == 0) != strings.Contains(said, "nvidia-smi -am 1 -i "+b) {
+					(c.mode == 0) != strings.Contains(said, "nvidia-smi -am 1 -i "+b) ||
+					(!c.host && c.symbols != "R550") != strings.Contains(said, "ended processes in the host's PID namespace only") {
 					t.Errorf("doctor:\n%s", said)
 				}
 				observed, err := after.one("gpu_observed_seconds_total", GPUB)
@@ -82,5 +94,20 @@ func TestWithoutHostNamespaces(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// The driver's accounts are read from when the namespace of PIDs is known to be the host's, also if /proc could not be read at
+// first.
+func TestAccountsWaitForTheNamespace(t *testing.T) {
+	procfs := t.TempDir()
+	u := users{Finder: proc.New(proc.Options{Procfs: procfs}), verified: &atomic.Bool{}}
+	if err := u.ready(); err == nil || u.verified.Load() {
+		t.Fatalf("without a namespace: %v", err)
+	}
+	err := errors.Join(os.MkdirAll(filepath.Join(procfs, "self", "ns"), 0o755),
+		os.Symlink("pid:[4026531836]", filepath.Join(procfs, "self", "ns", "pid")))
+	if err = errors.Join(err, u.ready()); err != nil || !u.verified.Load() {
+		t.Errorf("in the host's namespace: %v", err)
 	}
 }

@@ -182,7 +182,7 @@ func newReport(c *config, e *exporter, v *gpu.View) report {
 	f := fixesOn(c, platformOf(c))
 	d.checkNode(c)
 	d.checkSources(c, v, f)
-	d.checkGPUs(v, f)
+	d.checkGPUs(v, f, e.finder != nil)
 	d.checkOwnership(e, v)
 	d.checkFeatures(c, v, f)
 	d.checkPermissions(v, f)
@@ -236,7 +236,7 @@ const accountsBranch = 610
 // limitsBranch is the first driver branch with nvmlDeviceGetMemoryLimits_v1.
 const limitsBranch = 615
 
-func (d *report) checkGPUs(v *gpu.View, fix func(string) string) {
+func (d *report) checkGPUs(v *gpu.View, fix func(string) string, hostPIDs bool) {
 	up := 0
 	for i := range v.GPUs {
 		c := &v.GPUs[i]
@@ -269,6 +269,9 @@ func (d *report) checkGPUs(v *gpu.View, fix func(string) string) {
 			_, _ = fmt.Sscanf(d.Driver, "%d.", &branch)
 			switch on, ok := slow.AccountingMode.Get(); {
 			case !ok:
+			case on && branch >= accountsBranch && !hostPIDs:
+				d.add(name, severityInfo, "hostPID: true", "accounting mode is on, but the driver lists ended processes in the host's "+
+					"PID namespace only: longer gaps between polls than the driver's samples cover are not observed")
 			case on && branch < accountsBranch:
 				d.add(name, severityInfo, "driver R610 or newer", "accounting mode is on, but driver %s reports no sums of busy "+
 					"time by process: longer gaps between polls than the driver's samples cover are not observed", d.Driver)

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -68,6 +69,8 @@ func newExporter(c *config, clock func() time.Time, replaced func(), change hook
 	if c.cgroup != "" {
 		lo.Cgroups = func() []string { return e.cgroups.Paths() }
 	}
+	var hostPIDs atomic.Bool // false until the namespace is known
+	lo.Accounts = hostPIDs.Load
 	library := nvml.New(lo)
 	o := sampler.Options{
 		Node: c.node, Build: gpu.Build{Version: cmp.Or(version.Version, "unknown"), Revision: version.GetRevision(),
@@ -118,7 +121,7 @@ func newExporter(c *config, clock func() time.Time, replaced func(), change hook
 	}
 	withNumbers := where
 	withNumbers.JobNumbers = c.jobNumbers
-	finder := &users{Finder: proc.New(withNumbers)}
+	finder := &users{Finder: proc.New(withNumbers), verified: &hostPIDs}
 	noProcesses := finder.ready()
 	mayBeReady := noProcesses == nil || errors.Is(noProcesses, host.ErrHung)
 	if mayBeReady {
@@ -399,14 +402,14 @@ func (b bus) Expected() ([]sampler.Expected, error) {
 // users resolves processes once the namespace of PIDs is known to be the host's.
 type users struct {
 	*proc.Finder
-	verified bool
+	verified *atomic.Bool
 	problem  error
 }
 
 func (u *users) ready() error {
-	if !u.verified {
+	if !u.verified.Load() {
 		u.problem = u.HostPID()
-		u.verified = u.problem == nil
+		u.verified.Store(u.problem == nil)
 	}
 	return u.problem
 }

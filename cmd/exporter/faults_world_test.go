@@ -416,6 +416,9 @@ func (w *world) layXIDs(r *rand.Rand) {
 		for range x.nvml {
 			w.happens(x.at, "gpu %d xid %d", x.dev, x.code)
 		}
+		if x.code == 79 || x.code == 119 {
+			x.nvml = 0 // they are in the kernel log alone
+		}
 		w.xids = append(w.xids, x)
 	}
 	for t := 20 * time.Second; t < w.length; t += w.paced(r, 10, 90) {

@@ -278,9 +278,9 @@ func (c *config) validate() error {
 	}
 	for i, l := range c.podLabels {
 		for _, other := range c.podLabels[:i] {
-			if catalog.PodLabel(l) == catalog.PodLabel(other) {
+			if catalog.KubeStateLabel(l) == catalog.KubeStateLabel(other) {
 				return fmt.Errorf("--kubernetes.pod-label %s and %s map to the same metric label, %s", other, l,
-					catalog.PodLabel(l))
+					catalog.KubeStateLabel(l))
 			}
 		}
 	}

@@ -31,7 +31,7 @@ func (c *device) layout(s *gpu.Slow) bool {
 	same := c.mig && len(c.parts) == len(s.Instances)+1
 	for i := 0; same && i < len(s.Instances); i++ {
 		a, b := &c.parts[i].instance, &s.Instances[i]
-		same = a.UUID == b.UUID && a.GI == b.GI && a.Profile == b.Profile && a.Share == b.Share && len(a.Compute) == len(b.Compute)
+		same = a.UUID == b.UUID && a.GI == b.GI && a.Profile == b.Profile && a.Share == b.Share
 	}
 	if same {
 		for i := range s.Instances {
@@ -198,6 +198,7 @@ func (c *device) readInstances(f *gpu.Fast, l *Ledger, elapsed float64) (total i
 		p.added = p.act.readGPM(f.Instances[i].GPM, elapsed)
 		p.act.profile(f.Instances[i].GPM, elapsed)
 		p.act.sum(p.added, l.clock, l.now)
+		l.readCompute(p, f.Instances[i].Compute, elapsed)
 		if p.act.method == "" || !p.shareKnown {
 			continue
 		}
@@ -222,6 +223,40 @@ func (c *device) readInstances(f *gpu.Fast, l *Ledger, elapsed float64) (total i
 	return total
 }
 
+// readCompute applies the activity of the compute instances of a MIG instance. One that is not sampled on its own loses
+// its counters: those of the MIG instance are no substitute.
+func (l *Ledger) readCompute(p *part, list []gpu.ComputeFast, elapsed float64) {
+	before := p.compute
+	p.compute = nil
+	for _, ci := range list {
+		a := before[ci.UUID]
+		if a == nil {
+			a = &activity{}
+		}
+		if p.compute == nil {
+			p.compute = make(map[gpu.UUID]*activity, len(list))
+		}
+		p.compute[ci.UUID] = a
+		added := a.readGPM(ci.GPM, elapsed)
+		a.profile(ci.GPM, elapsed)
+		a.sum(added, l.clock, l.now)
+	}
+}
+
+// publishCompute returns the activity of each compute instance, if there are several.
+func (p *part) publishCompute(clock float64, live bool) []gpu.Activity {
+	if len(p.instance.Compute) < 2 {
+		return nil
+	}
+	out := make([]gpu.Activity, len(p.instance.Compute))
+	for i, ci := range p.instance.Compute {
+		if a := p.compute[ci.UUID]; a != nil {
+			out[i] = a.publish(clock, live)
+		}
+	}
+	return out
+}
+
 // weigh stores the utilization samples of the processes. The driver records one process per sample of its ring, so only
 // the proportions are meaningful. A first reading covers past activity and is dropped.
 func (c *device) weigh(f *gpu.Fast, first bool) {
@@ -231,7 +266,9 @@ func (c *device) weigh(f *gpu.Fast, first bool) {
 	}
 	c.weighable = true
 	c.weightsAge++
-	if c.explained.add(samples, f.Busy.Or(nil), c.act.rings[0].limit(0)); c.explained.some {
+	if ring, ok := f.Busy.Get(); !ok || c.act.method != gpu.MethodRing {
+		c.explained = explained{} // there is nothing to compare with
+	} else if c.explained.add(samples, ring, c.act.rings[0].limit(0)); c.explained.proven {
 		c.hiddenUntil = c.clock + hiddenHold
 	}
 	replaced := false

@@ -149,8 +149,6 @@ func (l *Ledger) advanceGPU(r *Reading, elapsed float64, users Users) {
 		if hasEnergy {
 			l.splitEnergy(c, joules, added.busy, added.observed, since)
 		}
-	} else {
-		l.settleModes(c, users)
 	}
 	l.addTime(c, elapsed)
 	for _, p := range c.parts {
@@ -162,7 +160,7 @@ func (l *Ledger) advanceGPU(r *Reading, elapsed float64, users Users) {
 	}
 }
 
-// listAlive collects the rows of each GPU that have not ended, in a fixed order.
+// listAlive collects the rows of each GPU that have not ended.
 func (l *Ledger) listAlive() {
 	for u, list := range l.alive {
 		l.alive[u] = list[:0]
@@ -171,9 +169,6 @@ func (l *Ledger) listAlive() {
 		if !r.ended {
 			l.alive[r.key.device] = append(l.alive[r.key.device], r)
 		}
-	}
-	for _, list := range l.alive {
-		gpu.Sort(list, func(a, b *row) int { return a.key.container.Compare(b.key.container) })
 	}
 }
 
@@ -229,7 +224,7 @@ func (l *Ledger) Fill(out *gpu.GPU) {
 		if p.kind == migInstance {
 			in := gpu.InstanceActivity{Instance: p.instance, Memory: p.memory, AllocationRatio: p.allocation}
 			if c.availability != Unavailable {
-				in.Activity = p.act.publish(l.clock, live)
+				in.Activity, in.ComputeActivity = p.act.publish(l.clock, live), p.publishCompute(l.clock, live)
 			}
 			out.Instances = append(out.Instances, in)
 		}

@@ -18,8 +18,11 @@ const (
 	minCelsius, maxCelsius = -50, 200 // degrees Celsius
 	// maxFan: NVML reports a fraction of the maximum speed under noise limits, which may be exceeded.
 	maxFan = 2
-	// maxProfiled allows for the rounding of profiling metrics, maxProfiledMIG for metrics of a GPU instance that the
-	// driver adds up over its compute instances, of which there are at most eight. Values above 1 become 1.
+	// maxProfiled allows for the rounding of profiling metrics, which nvml.h documents as 0 to 100 percent. The sample
+	// of a GPU instance "is a GPU-I level aggregation of GPU-CI counters" (DCGM 4.6.0, DcgmGpmManager.cpp), and DCGM, which
+	// divides by 100 and neither scales nor limits, showed 1.294 for one (NVIDIA/DCGM, issue 152). Of a GPU instance up to
+	// maxProfiledMIG is accepted, the sum over the compute instances, of which there are at most eight; of a compute instance
+	// that is sampled on its own, maxProfiled. Values above 1 become 1: no counter exceeds the time that it covers.
 	maxProfiled    = 1.05
 	maxProfiledMIG = 8 * maxProfiled
 )
@@ -103,7 +106,12 @@ func (s *Filter) Fast(f *gpu.Fast) {
 	if len(f.Instances) > 0 {
 		f.Instances = slices.Clone(f.Instances)
 		for i := range f.Instances {
-			s.gpm(&f.Instances[i].GPM, maxProfiledMIG)
+			in := &f.Instances[i]
+			s.gpm(&in.GPM, maxProfiledMIG)
+			in.Compute = slices.Clone(in.Compute)
+			for j := range in.Compute {
+				s.gpm(&in.Compute[j].GPM, maxProfiled)
+			}
 		}
 	}
 }

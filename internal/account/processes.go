@@ -1,6 +1,10 @@
 package account
 
-import "github.com/gpu-exporter/gpu-exporter/internal/gpu"
+import (
+	"math"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
 
 // usersOn returns the distinct users of a part, without the driver's own processes and MPS servers.
 func (l *Ledger) usersOn(c *device, p *part, users Users) []User {
@@ -137,8 +141,11 @@ const (
 	hiddenHold = 60.0
 	// explainedDepth is how long, in microseconds, samples of the ring are kept: longer than the driver keeps them.
 	explainedDepth = 15_000_000
-	// lateCells is how many samples of the ring may be newer than those of the processes, which are read before it.
+	// lateCells is how many samples of the ring may be missing in those of the processes, or beyond the ring in them: the
+	// two are not read at the same time.
 	lateCells = 2
+	// hiddenProof is how many standard deviations, and how many samples of the ring, may be without a process by chance.
+	hiddenProof = 5
 )
 
 // take returns how much of the busy time of a poll the samples explain.
@@ -155,47 +162,74 @@ func (x *explained) take(busy float64) float64 {
 // each, and half a percent for the ring, proves nothing.
 //
 // Which period the means are over is not documented. All of the time since the newest sample is taken, the longest that
-// is possible: what is left is certainly hidden.
+// is possible.
 func (x *explained) add(samples []gpu.ProcessSample, ring gpu.Ring, limit float64) {
+	known := len(x.cells)
 	for _, s := range ring {
 		if n := len(x.cells); s.Value >= 0 && s.Value <= 100 && s.Time > x.until && (n == 0 || s.Time > x.cells[n-1].Time) {
 			x.cells = append(x.cells, s)
 		}
 	}
-	n := len(x.cells)
-	if n == 0 {
-		return
+	x.proven = false
+	if len(x.cells) > known {
+		x.compare(samples, known, limit)
 	}
-	newest := x.cells[n-1].Time
-	for newest-x.cells[0].Time > explainedDepth {
+	for _, s := range samples {
+		x.until = max(x.until, s.Time)
+	}
+	for len(x.cells) > 0 && x.cells[0].Time <= x.until {
 		x.cells = x.cells[1:]
 	}
-	sum, until := 0.0, int64(0)
-	for _, s := range samples {
-		sum, until = sum+s.SM/100, max(until, s.Time)
+}
+
+// compare compares the samples of the processes with those of the ring since the newest sample before; known is how many
+// of the latter a reading before had.
+//
+// What is left was done by processes that are not listed, or the driver recorded no process with a sample of the ring:
+// it has the one that was active when the sample was taken, if there was one (NV2080_CTRL_PERF_GPUMON_ENGINE_UTIL_SAMPLE
+// in ctrl2080perf.h of open-gpu-kernel-modules 595.45.04). In a period that was busy for a fraction v that has the
+// probability v. Where one container has the whole GPU, hidden work is proven by what is missing beyond that.
+func (x *explained) compare(samples []gpu.ProcessSample, known int, limit float64) {
+	newest := x.cells[len(x.cells)-1].Time
+	for newest-x.cells[0].Time > explainedDepth {
+		x.cells, known = x.cells[1:], known-1
 	}
-	busy, last, active := 0.0, max(x.until, newest-explainedDepth), 0
+	sum := 0.0
+	for _, s := range samples {
+		sum += s.SM / 100
+	}
+	// A process of less than a percent may have no sample.
+	rounding := (float64(max(1, len(samples))) + 0.5) / 100
+	busy, expected, variance, last, active := 0.0, 0.0, 0.0, max(x.until, newest-explainedDepth), 0
 	span := float64(newest-last) * microsecond
-	for _, s := range x.cells {
+	for i, s := range x.cells {
 		width := float64(s.Time-last) * microsecond
 		if last = s.Time; width > limit {
 			width = limit / 2 // the ring was stopped
 		}
-		busy += s.Value / 100 * width
-		if s.Value > 0 {
+		v := s.Value / 100
+		busy += v * width
+		if v > 0 {
 			active++
+		}
+		if i >= known {
+			expected += (v*v - rounding) * width
+			variance += v * (1 - v) * v * width * v * width
 		}
 	}
 	switch {
 	case x.until == 0: // the first samples are over an unknown period
 	case len(samples) == 0 && active <= lateCells:
-	case busy-sum*span > (float64(len(samples))+0.5)/100*span:
+	case busy-sum*span > rounding*span:
 		x.some, x.owed = true, min(busy, x.owed+sum*span)
+		period := limit / 2
+		if x.missing += expected - sum*(span+lateCells*period); x.missing > 0 {
+			x.variance += variance
+		} else {
+			x.missing, x.variance = 0, 0
+		}
+		x.proven = x.missing > hiddenProof*(math.Sqrt(x.variance)+period)
 	default:
-		x.some, x.owed = false, 0
-	}
-	x.until = max(x.until, until)
-	for len(x.cells) > 0 && x.cells[0].Time <= x.until {
-		x.cells = x.cells[1:]
+		*x = explained{cells: x.cells, until: x.until}
 	}
 }

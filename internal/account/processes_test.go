@@ -547,7 +547,7 @@ func TestHiddenWork(t *testing.T) {
 	for name, c := range map[string]struct {
 		medium *gpu.Medium
 		sm     float64 // of p's process, and of q's half as much
-		hidden float64 // of 10 s, half of it busy
+		hidden float64 // of 10 s, half of it busy, all of it where one container has the GPU
 		sole   bool    // the whole GPU is p's, and so are both processes
 		method string
 		memory gpu.Bytes // of p, in GiB
@@ -557,19 +557,19 @@ func TestHiddenWork(t *testing.T) {
 		"two idle processes":     {medium(3, 1, 1, 3, 1), 0, 5, false, "process", 1},
 		"one idle process":       {medium(3, 1, 1), 0, 5, false, "process", 1},
 		"no process in the list": {medium(3), 0, 5, false, "process", 0},
-		"one container":          {medium(5, 1, 1, 2, 1), 50. / 1.5, 0, true, "exclusive", 5},
-		"one container, half":    {medium(5, 1, 1, 2, 1), 25. / 1.5, 2.5, true, "process", 2},
-		"one idle container":     {medium(5, 1, 1), 0, 5, true, "process", 1},
-		"one without processes":  {medium(5), 0, 5, true, "process", 0},
+		"one container":          {medium(5, 1, 1, 2, 1), 100. / 1.5, 0, true, "exclusive", 5},
+		"one container, half":    {medium(5, 1, 1, 2, 1), 50. / 1.5, 5, true, "process", 2},
+		"one idle container":     {medium(5, 1, 1), 0, 10, true, "process", 1},
+		"one without processes":  {medium(5), 0, 10, true, "process", 0},
 	} {
 		w := newWorld(t, "A")
 		d := w.devices[0]
 		w.users, w.allocs.List = testUsers, []gpu.Allocation{allocate("p", "A", .5), allocate("q", "A", .25)}
-		other, part := 3, 1.5
+		other, part, busy := 3, 1.5, 5.0
 		if c.sole {
-			w.allocs.List, other, part = []gpu.Allocation{allocate("p", "A", 1)}, 2, 1
+			w.allocs.List, other, part, busy = []gpu.Allocation{allocate("p", "A", 1)}, 2, 1, 10
 		}
-		d.hasWeights, d.util, d.medium, d.watts = true, .5, c.medium, 100
+		d.hasWeights, d.util, d.medium, d.watts = true, busy/10, c.medium, 100
 		step := func() {
 			d.weights = nil
 			if at := int64((1000 + w.now + 2) * 1e6); c.sm > 0 || w.now < 8 {
@@ -587,7 +587,7 @@ func TestHiddenWork(t *testing.T) {
 		}
 		grown := float64(unattributedBy(t, w.device("A"), gpu.UnattributedHidden).Busy.Or(0) - before.Or(0))
 		near(t, name+": hidden", grown, c.hidden)
-		near(t, name+": busy of p", float64(w.container("p", "A").Busy.Or(0)-p.Or(0)), (5-c.hidden)/part)
+		near(t, name+": busy of p", float64(w.container("p", "A").Busy.Or(0)-p.Or(0)), (busy-c.hidden)/part)
 		if got := w.container("p", "A"); got.Attribution != c.method || got.Memory.Or(0) != c.memory<<30 {
 			t.Errorf("%s: method %s, %d bytes", name, got.Attribution, got.Memory.Or(0))
 		}

@@ -108,6 +108,8 @@ type part struct {
 	allocation       gpu.Opt[gpu.Ratio]
 	mode             mode
 	memory           gpu.Opt[gpu.Memory]
+	// compute are the compute instances that the last reading sampled on their own, by UUID.
+	compute map[gpu.UUID]*activity
 }
 
 type partKind int
@@ -309,6 +311,10 @@ type explained struct {
 	// attributed already.
 	some bool
 	owed float64
+	// missing is the time, in seconds, in which the ring should have had a process and the samples have none, since they
+	// last explained a reading; variance is that of chance. proven is true where it is more than chance.
+	missing, variance float64
+	proven            bool
 }
 
 // weighed is a user with the sum of its samples.

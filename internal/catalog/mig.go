@@ -7,10 +7,6 @@ import (
 )
 
 func mig() Group {
-	seconds := func(name, help, source string, field func(*gpu.Activity) gpu.Opt[gpu.Seconds]) Family {
-		return Family{Name: name, Scope: ScopeInstance,
-			Help: help, Source: source, Offered: "MIG on " + hopper, Read: instanceActivityValue(field)}
-	}
 	bytes := func(name, help, offered string, part func(gpu.Memory) gpu.Opt[gpu.Bytes]) Family {
 		return Family{Name: name, Scope: ScopeInstance,
 			Help: help, Source: "nvmlDeviceGetMemoryInfo_v2 of the MIG device", Offered: offered,
@@ -26,7 +22,7 @@ func mig() Group {
 			{"What is the utilization of each instance?",
 				`rate(gpu_mig_busy_seconds_total[10m]) / rate(gpu_mig_observed_seconds_total[10m])`},
 		},
-		Rows: []Family{
+		Rows: append([]Family{
 			{Name: "gpu_mig_info", Scope: ScopeInstance,
 				Help:   "Compute instances and placement of the GPU instance; always 1.",
 				Source: "nvmlDeviceGetAttributes_v2, nvmlGpuInstanceGetInfo",
@@ -59,25 +55,60 @@ func mig() Group {
 				func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return gpu.Some(m.Free) }),
 			bytes("gpu_mig_memory_reserved_bytes", "Device memory of the instance reserved by driver and firmware.",
 				"R510 and newer drivers", func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return m.Reserved }),
-			seconds("gpu_mig_busy_seconds_total", "Time during which at least one kernel was running on the instance.",
-				"GPM metric 1 of the instance", func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.Busy }),
-			seconds("gpu_mig_observed_seconds_total", "Time covered by gpu_mig_busy_seconds_total.",
-				"GPM sample pairs of the instance", func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.Observed }),
-			seconds("gpu_mig_sm_active_seconds_total",
-				"Time during which an SM of the instance had a resident warp, averaged over its SMs.",
-				"GPM metric 2 of the instance", func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.SMActive }),
-			seconds("gpu_mig_sm_occupancy_seconds_total",
-				"Resident warps of the instance divided by the maximum, integrated over time.",
-				"GPM metric 3 of the instance", func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.SMOccupancy }),
-			seconds("gpu_mig_tensor_active_seconds_total",
-				"Time during which tensor cores of the instance were active, averaged over its SMs.",
-				"GPM metric 5 of the instance", func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.TensorActive }),
-			seconds("gpu_mig_dram_active_seconds_total",
-				"Memory bandwidth used by the instance divided by the maximum, integrated over time.",
-				"GPM metric 10 of the instance", func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.DRAMActive }),
-			seconds("gpu_mig_profiled_seconds_total",
-				"Time covered by the GPM counters of the instance; divide them by it.",
-				"GPM sample pairs of the instance", func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.Profiled }),
-		},
+			{Name: "gpu_mig_ci_sampling_info", Scope: ScopeInstance,
+				Help: "Profiling sample that covers a compute instance, where the instance has several; always 1. " +
+					"compute_instance: its own, with series gpu_mig_ci_*. gpu_instance: only that of the instance, which is " +
+					"the sum over its compute instances.",
+				Source: "nvmlGpmSampleGet of the MIG device, nvmlGpmMigSampleGet", Offered: "MIG on " + hopper,
+				Labels: []string{"ci", "method"},
+				Read: instances(func(in *gpu.InstanceActivity, emit gpuEmit) {
+					for i, a := range in.ComputeActivity {
+						switch ci := strconv.Itoa(in.Compute[i].CI); {
+						case a.Profiled.Present():
+							emit(1, ci, "compute_instance")
+						case in.Activity.Profiled.Present():
+							emit(1, ci, "gpu_instance")
+						}
+					}
+				})},
+		}, append(activities("gpu_mig_", "the instance", "the instance", nil, instanceActivityValue[gpu.Seconds]),
+			activities("gpu_mig_ci_", "the compute instance", "its MIG device", []string{"ci"}, computeActivity)...)...),
 	}
+}
+
+// activities are the families of the activity of a subject: a GPU instance or a compute instance.
+func activities(prefix, subject, sampled string, labels []string,
+	read func(func(*gpu.Activity) gpu.Opt[gpu.Seconds]) func(*gpu.View, Emit)) []Family {
+	family := func(name, help, source string, field func(*gpu.Activity) gpu.Opt[gpu.Seconds]) Family {
+		return Family{Name: prefix + name, Scope: ScopeInstance, Labels: labels, Help: help, Source: source + sampled,
+			Offered: "MIG on " + hopper, Read: read(field)}
+	}
+	return []Family{
+		family("busy_seconds_total", "Time during which at least one kernel was running on "+subject+".", "GPM metric 1 of ",
+			func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.Busy }),
+		family("observed_seconds_total", "Time covered by "+prefix+"busy_seconds_total.", "GPM sample pairs of ",
+			func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.Observed }),
+		family("sm_active_seconds_total",
+			"Time during which an SM of "+subject+" had a resident warp, averaged over its SMs.", "GPM metric 2 of ",
+			func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.SMActive }),
+		family("sm_occupancy_seconds_total", "Resident warps of "+subject+" divided by the maximum, integrated over time.",
+			"GPM metric 3 of ", func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.SMOccupancy }),
+		family("tensor_active_seconds_total",
+			"Time during which tensor cores of "+subject+" were active, averaged over its SMs.", "GPM metric 5 of ",
+			func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.TensorActive }),
+		family("dram_active_seconds_total",
+			"Memory bandwidth used by "+subject+" divided by the maximum, integrated over time.", "GPM metric 10 of ",
+			func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.DRAMActive }),
+		family("profiled_seconds_total", "Time covered by the GPM counters of "+subject+"; divide them by it.",
+			"GPM sample pairs of ", func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.Profiled }),
+	}
+}
+
+// computeActivity reads one value of what was summed for a compute instance, where there are several.
+func computeActivity(field func(*gpu.Activity) gpu.Opt[gpu.Seconds]) func(*gpu.View, Emit) {
+	return instances(func(in *gpu.InstanceActivity, emit gpuEmit) {
+		for i := range in.ComputeActivity {
+			opt(emit, field(&in.ComputeActivity[i]), strconv.Itoa(in.Compute[i].CI))
+		}
+	})
 }

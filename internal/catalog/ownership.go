@@ -145,10 +145,6 @@ func podMeta(p gpu.PodRef) gpu.PodMeta {
 	return *p.Meta
 }
 
-// PodLabel converts a pod's label as kube-state-metrics does: app.kubernetes.io/name becomes
-// label_app_kubernetes_io_name.
-func PodLabel(label string) string { return "label_" + ResourceLabel(label) }
-
 // WithPodLabels returns the rows with labels of pods added to gpu_pod_info, in their order. The labels of different names must differ (see
 // PodLabel); Validate finds it if they do not.
 func WithPodLabels(rows []Family, labels []string) []Family {
@@ -159,7 +155,7 @@ func WithPodLabels(rows []Family, labels []string) []Family {
 		}
 		out[i].Labels = slices.Clone(out[i].Labels)
 		for _, l := range labels {
-			out[i].Labels = append(out[i].Labels, PodLabel(l))
+			out[i].Labels = append(out[i].Labels, KubeStateLabel(l))
 		}
 		out[i].Read = func(v *gpu.View, emit Emit) {
 			for _, p := range v.Pods {

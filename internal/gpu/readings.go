@@ -94,7 +94,15 @@ type Fast struct {
 // InstanceFast is the fast poll group of one MIG GPU instance.
 type InstanceFast struct {
 	UUID UUID
-	GPM  Opt[GPM]
+	GPM  Opt[GPM] // of all its compute instances together
+	// Compute are the compute instances that are sampled on their own, where there is more than one.
+	Compute []ComputeFast
+}
+
+// ComputeFast is the fast poll group of one compute instance.
+type ComputeFast struct {
+	UUID UUID
+	GPM  Opt[GPM] // absent after the first of two samples
 }
 
 // Memory is device memory. Used excludes Reserved where Reserved is present

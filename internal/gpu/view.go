@@ -113,6 +113,9 @@ type InstanceActivity struct {
 	Memory          Opt[Memory]
 	Activity        Activity
 	AllocationRatio Opt[Ratio] // of the instance
+	// ComputeActivity is that of each compute instance, in the order of Compute, where there is more than one. It is zero
+	// for one that is not sampled on its own.
+	ComputeActivity []Activity
 }
 
 // ContainerGPU holds the counters and gauges of one container on one GPU.

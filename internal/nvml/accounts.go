@@ -12,9 +12,11 @@ import (
 const fullSample = 1e4 // of an engine that was busy all the time: sums are in 1/100 percent
 
 // readAccounts reads the accounts of the processes that run, and once more of each that has ended. An ended process whose
-// PID is used again is read when it has samples.
+// PID is used again is read when it has samples. To a caller in a PID namespace of its own the driver lists no process that
+// has ended (gpuacctGetAcctPids_IMPL in src/nvidia/src/kernel/diagnostics/gpu_acct.c of NVIDIA/open-gpu-kernel-modules, R570
+// and newer): the sums would lack the processes that began and ended between two reads.
 func readAccounts(c *GPU, to *gpu.Fast) nvml.Return {
-	if c.mig.on {
+	if wanted := c.dev.session.library.options.Accounts; c.mig.on || wanted != nil && !wanted() {
 		c.accounts = nil
 		return nothingToRead
 	}

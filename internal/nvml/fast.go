@@ -45,6 +45,9 @@ var fastRows = slices.Concat(fastValues, []row[gpu.Fast]{
 	{reading: "mig_gpm", doc: "Profiling metrics of each MIG GPU instance, in percent.",
 		calls: []callID{callGpmQueryDeviceSupport, callGpmSampleAlloc, callGpmMigSampleGet, callGpmMetricsGet},
 		read:  readInstanceGPM},
+	{reading: "mig_device_gpm", doc: "Profiling metrics of each MIG device, in percent, where a GPU instance has several.",
+		calls: []callID{callGpmQueryDeviceSupport, callGpmSampleAlloc, callGpmSampleGet, callGpmMetricsGet},
+		read:  readDeviceGPM},
 })
 
 // put sets one key of a map.

@@ -1,52 +1,49 @@
 package nvml
 
 import (
-	"math"
 	"slices"
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/nvml/gpm"
 )
 
-// gpmShortest is the shortest time between two profiling samples that NVML's documentation allows.
-const gpmShortest = 100 * time.Millisecond
-
-// gpmMetrics are the metrics that are read.
-var gpmMetrics = []struct {
-	id nvml.GpmMetricId
-	at func(*gpu.GPM) *gpu.Opt[gpu.Ratio]
-	// rate is in place of at for what is measured in MiB/s, of the GPU alone.
-	rate func(*gpu.GPM) *gpu.Opt[float64]
-}{
-	{id: nvml.GPM_METRIC_GRAPHICS_UTIL, at: func(g *gpu.GPM) *gpu.Opt[gpu.Ratio] { return &g.GraphicsActive }},
-	{id: nvml.GPM_METRIC_SM_UTIL, at: func(g *gpu.GPM) *gpu.Opt[gpu.Ratio] { return &g.SMActive }},
-	{id: nvml.GPM_METRIC_SM_OCCUPANCY, at: func(g *gpu.GPM) *gpu.Opt[gpu.Ratio] { return &g.SMOccupancy }},
-	{id: nvml.GPM_METRIC_INTEGER_UTIL, at: func(g *gpu.GPM) *gpu.Opt[gpu.Ratio] { return &g.IntegerActive }},
-	{id: nvml.GPM_METRIC_ANY_TENSOR_UTIL, at: func(g *gpu.GPM) *gpu.Opt[gpu.Ratio] { return &g.TensorActive }},
-	{id: nvml.GPM_METRIC_DRAM_BW_UTIL, at: func(g *gpu.GPM) *gpu.Opt[gpu.Ratio] { return &g.DRAMActive }},
-	{id: nvml.GPM_METRIC_FP64_UTIL, at: func(g *gpu.GPM) *gpu.Opt[gpu.Ratio] { return &g.FP64Active }},
-	{id: nvml.GPM_METRIC_FP32_UTIL, at: func(g *gpu.GPM) *gpu.Opt[gpu.Ratio] { return &g.FP32Active }},
-	{id: nvml.GPM_METRIC_FP16_UTIL, at: func(g *gpu.GPM) *gpu.Opt[gpu.Ratio] { return &g.FP16Active }},
-	{id: nvml.GPM_METRIC_PCIE_TX_PER_SEC, rate: func(g *gpu.GPM) *gpu.Opt[float64] { return &g.PCIeTransmit }},
-	{id: nvml.GPM_METRIC_PCIE_RX_PER_SEC, rate: func(g *gpu.GPM) *gpu.Opt[float64] { return &g.PCIeReceive }},
-}
-
 // keep drops the instances that are not in a layout; their samples are reused.
-func (g *gpmState) keep(layout []migInstance) {
+func (g *gpmState) keep(layout []gpu.Instance) {
+	for _, pair := range g.devices {
+		pair.Reset()
+	}
 	for uuid, pair := range g.instances {
-		if slices.ContainsFunc(layout, func(in migInstance) bool { return in.UUID == uuid }) {
+		if slices.ContainsFunc(layout, func(in gpu.Instance) bool { return in.UUID == uuid }) {
 			// A layout that looks the same may be new: the samples are no pair.
-			pair.taken = time.Time{}
+			pair.Reset()
 			continue
 		}
-		for _, s := range pair.samples {
-			if s != nil {
-				g.spare = append(g.spare, s)
-			}
-		}
+		g.release(pair)
 		delete(g.instances, uuid)
+	}
+}
+
+// keepDevices drops the MIG devices that no longer exist.
+func (g *gpmState) keepDevices(layout []gpu.Instance, handles map[int]nvml.Device) {
+	for handle, pair := range g.devices {
+		if !slices.ContainsFunc(layout, func(in gpu.Instance) bool {
+			return slices.ContainsFunc(in.Compute, func(ci gpu.ComputeInstance) bool { return handles[ci.Index] == handle })
+		}) {
+			g.release(pair)
+			delete(g.devices, handle)
+		}
+	}
+}
+
+// release makes the samples of a pair available to others.
+func (g *gpmState) release(pair *gpm.Pair) {
+	for _, s := range pair.Samples {
+		if s != nil {
+			g.spare = append(g.spare, s)
+		}
 	}
 }
 
@@ -70,14 +67,22 @@ func readGPM(c *GPU, to *gpu.Fast) nvml.Return {
 	if ret := c.gpm.support(c); ret != nvml.SUCCESS {
 		return ret
 	}
-	before := c.gpm.dev.taken
-	ret := c.profile(&c.gpm.dev, wholeGPU, &to.GPM)
+	before := c.gpm.dev.Taken
+	ret := c.profile(&c.gpm.dev, subject{gi: wholeGPU}, &to.GPM)
 	// The PCIe counters were read just before. Those of a poll without a new sample would cover another period.
-	if c.gpm.dev.taken.Equal(before) && !before.IsZero() {
+	if c.gpm.dev.Taken.Equal(before) && !before.IsZero() {
 		to.PCIeTransmit, to.PCIeReceive = c.gpm.pcie[0], c.gpm.pcie[1]
 	}
 	c.gpm.pcie = [2]gpu.Opt[gpu.Bytes]{to.PCIeTransmit, to.PCIeReceive}
 	return ret
+}
+
+// pairOf returns the pair of a subject, a new one for one that has none.
+func pairOf[K comparable](pairs *map[K]*gpm.Pair, of K) *gpm.Pair {
+	if (*pairs)[of] == nil {
+		put(pairs, of, &gpm.Pair{})
+	}
+	return (*pairs)[of]
 }
 
 // readInstanceGPM profiles each MIG GPU instance. One that fails alone costs the others nothing.
@@ -90,16 +95,8 @@ func readInstanceGPM(c *GPU, to *gpu.Fast) nvml.Return {
 	}
 	result := nothingToRead
 	for _, in := range c.mig.instances {
-		pair := c.gpm.instances[in.UUID]
-		if pair == nil {
-			if c.gpm.instances == nil {
-				c.gpm.instances = map[gpu.UUID]*gpmPair{}
-			}
-			pair = &gpmPair{}
-			c.gpm.instances[in.UUID] = pair
-		}
 		fast := gpu.InstanceFast{UUID: in.UUID}
-		ret := c.profile(pair, in.GI, &fast.GPM)
+		ret := c.profile(pairOf(&c.gpm.instances, in.UUID), subject{gi: in.GI}, &fast.GPM)
 		if whole(ret) != nil {
 			return ret
 		}
@@ -111,96 +108,124 @@ func readInstanceGPM(c *GPU, to *gpu.Fast) nvml.Return {
 	return result
 }
 
+// readDeviceGPM profiles each MIG device of the GPU instances that have several. One that fails alone is left out: what
+// is known of it is in the sample of its GPU instance.
+func readDeviceGPM(c *GPU, to *gpu.Fast) nvml.Return {
+	result := nothingToRead
+	for _, in := range c.mig.instances {
+		if len(in.Compute) < 2 {
+			continue
+		}
+		if ret := c.gpm.support(c); ret != nvml.SUCCESS {
+			return ret
+		}
+		for _, ci := range in.Compute {
+			handle, ok := c.mig.handles[ci.Index]
+			if !ok {
+				continue
+			}
+			fast := gpu.ComputeFast{UUID: ci.UUID}
+			ret := c.profile(pairOf(&c.gpm.devices, handle), subject{gi: in.GI, ci: ci.CI, device: handle, index: ci.Index}, &fast.GPM)
+			if whole(ret) != nil {
+				return ret
+			}
+			if result != nvml.SUCCESS {
+				result = ret
+			}
+			if ret != nvml.SUCCESS {
+				continue
+			}
+			at := slices.IndexFunc(to.Instances, func(o gpu.InstanceFast) bool { return o.UUID == in.UUID })
+			if at < 0 {
+				at, to.Instances = len(to.Instances), append(to.Instances, gpu.InstanceFast{UUID: in.UUID})
+			}
+			to.Instances[at].Compute = append(to.Instances[at].Compute, fast)
+		}
+	}
+	return result
+}
+
 // profile takes a sample of a subject and reads the metrics since the previous one. Of two samples too close together
-// the second is skipped; two too far apart, after a pause, are no pair.
-func (c *GPU) profile(p *gpmPair, gi int, to *gpu.Opt[gpu.GPM]) nvml.Return {
-	now := c.now()
-	if !p.taken.IsZero() && now.Sub(p.taken) >= 0 && now.Sub(p.taken) < gpmShortest {
+// the second is skipped.
+func (c *GPU) profile(p *gpm.Pair, of subject, to *gpu.Opt[gpu.GPM]) nvml.Return {
+	if p.Early(c.now()) {
 		return nvml.SUCCESS
 	}
-	for i := range p.samples {
-		if p.samples[i] != nil {
+	for i := range p.Samples {
+		if p.Samples[i] != nil {
 			continue
 		}
 		s, ret := c.allocateSample()
 		if ret != nvml.SUCCESS {
 			return ret
 		}
-		p.samples[i] = s
+		p.Samples[i] = s
 	}
-	if ret := c.sample(p.samples[1-p.newest], gi); ret != nvml.SUCCESS {
+	if ret := c.sample(p.Next(), of); ret != nvml.SUCCESS {
 		// The instance may have been recreated under the same name.
-		p.taken = time.Time{}
+		p.Reset()
 		return ret
 	}
-	now = c.now()
-	window, seeded := now.Sub(p.taken), !p.taken.IsZero()
-	p.newest, p.taken = 1-p.newest, now
-	if !seeded || window < gpmShortest || window > 3*c.interval() {
+	window, ok := p.Add(c.now(), 3*c.interval())
+	if !ok {
 		return nvml.SUCCESS
 	}
-	return c.metrics(p, gi, window, to)
+	return c.metrics(p, of, window, to)
 }
 
 // wholeGPU stands in place of the ID of a GPU instance.
 const wholeGPU = -1
 
-// sample fills a sample of the GPU, or of one of its GPU instances.
-func (c *GPU) sample(s nvml.GpmSample, gi int) nvml.Return {
-	if gi == wholeGPU {
+// subject is what is profiled: the GPU, a GPU instance, or a MIG device, that is a compute instance.
+type subject struct {
+	gi        int         // wholeGPU: the GPU
+	device    nvml.Device // the MIG device; nil: the GPU instance
+	ci, index int         // of the MIG device
+}
+
+// args are the arguments of the query for metrics, for the journal.
+func (s subject) args() []int {
+	if s.device != nil {
+		return []int{s.gi, s.ci}
+	}
+	return []int{s.gi}
+}
+
+// sample fills a sample.
+func (c *GPU) sample(s nvml.GpmSample, of subject) nvml.Return {
+	switch {
+	case of.device != nil:
+		return call(c, callGpmSampleGet, func() nvml.Return { return s.Get(of.device) }, of.index)
+	case of.gi == wholeGPU:
 		return call(c, callGpmSampleGet, func() nvml.Return { return s.Get(c.handle()) })
 	}
-	return call(c, callGpmMigSampleGet, func() nvml.Return { return s.MigGet(c.handle(), gi) }, gi)
+	return call(c, callGpmMigSampleGet, func() nvml.Return { return s.MigGet(c.handle(), of.gi) }, of.gi)
 }
 
 // metrics reads the metrics between the two samples of a pair.
-func (c *GPU) metrics(p *gpmPair, gi int, window time.Duration, to *gpu.Opt[gpu.GPM]) nvml.Return {
+func (c *GPU) metrics(p *gpm.Pair, of subject, window time.Duration, to *gpu.Opt[gpu.GPM]) nvml.Return {
 	if c.gpm.request == nil {
-		c.gpm.request = &nvml.GpmMetricsGetType{}
+		c.gpm.request = &gpm.Request{}
 	}
-	metrics := c.gpm.request
-	metrics.Sample1, metrics.Sample2 = p.samples[1-p.newest], p.samples[p.newest]
-	metrics.NumMetrics = 0
-	var place [16]int
-	for i, m := range gpmMetrics {
-		if p.dropped[i] || m.rate != nil && gi != wholeGPU {
-			continue
-		}
-		metrics.Metrics[metrics.NumMetrics] = nvml.GpmMetric{MetricId: uint32(m.id)}
-		place[metrics.NumMetrics] = i
-		metrics.NumMetrics++
-	}
-	if metrics.NumMetrics == 0 {
+	r := c.gpm.request
+	if !r.Fill(p, of.gi == wholeGPU) {
 		return nvml.ERROR_NOT_SUPPORTED
 	}
-	wanted := metrics.NumMetrics // the driver may overwrite it
-	ret := c.do(request{id: callGpmMetricsGet, args: []int{gi}, value: metrics,
-		run: func() nvml.Return { return c.driver().GpmMetricsGet(metrics) }})
+	ret := c.do(request{id: callGpmMetricsGet, args: of.args(), value: &r.Metrics,
+		run: func() nvml.Return { return c.driver().GpmMetricsGet(&r.Metrics) }})
 	if ret != nvml.SUCCESS {
 		return ret
 	}
-	g := gpu.GPM{Window: window}
-	known := false
-	for n := range wanted {
-		m, i := metrics.Metrics[n], place[n]
-		switch code := nvml.Return(m.NvmlReturn); {
-		case code == nvml.SUCCESS:
-			if !math.IsNaN(m.Value) && !math.IsInf(m.Value, 0) {
-				if gpmMetrics[i].rate != nil {
-					*gpmMetrics[i].rate(&g) = gpu.Some(m.Value * (1 << 20))
-				} else {
-					*gpmMetrics[i].at(&g) = gpu.Some(gpu.Ratio(m.Value / 100))
-				}
-				known = true
-			}
-		case notOffered(code), code == nvml.ERROR_INVALID_ARGUMENT:
-			p.dropped[i] = true
-		case !silent(code):
+	if g := r.Read(p, window, func(code nvml.Return) bool {
+		if notOffered(code) || code == nvml.ERROR_INVALID_ARGUMENT {
+			return true
+		}
+		if !silent(code) {
 			c.count(callGpmMetricsGet, codeName(code))
 		}
-	}
-	if known {
-		*to = gpu.Some(g)
+		return false
+	}); g.Present() {
+		*to = g
 	}
 	return ret
 }

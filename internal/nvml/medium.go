@@ -98,7 +98,7 @@ func readInstanceMemory(c *GPU, to *gpu.Medium, read func(*GPU, nvml.Device, *gp
 	result := nothingToRead
 	for _, in := range c.mig.instances {
 		medium := gpu.InstanceMedium{UUID: in.UUID}
-		ret := read(c, in.handle, &medium.Memory, in.Compute[0].Index)
+		ret := read(c, c.mig.handles[in.Compute[0].Index], &medium.Memory, in.Compute[0].Index)
 		if whole(ret) != nil {
 			return ret
 		}

@@ -42,16 +42,17 @@ func readMIGMode(c *GPU, to *gpu.Slow) nvml.Return {
 // layout is dropped when it changes. A walk that fails returns the previous layout: instances still exist when they
 // cannot be read.
 func readInstances(c *GPU, to *gpu.Slow) nvml.Return {
-	layout, ret := []migInstance(nil), nvml.SUCCESS
-	if c.mig.on {
+	layout, ret := []gpu.Instance(nil), nvml.SUCCESS
+	handles := c.mig.handles // of the layout before
+	if c.mig.handles = nil; c.mig.on {
 		layout, ret = c.walkMIG()
 	}
 	if ret == nvml.SUCCESS {
 		c.adopt(layout)
+	} else {
+		c.mig.handles = handles
 	}
-	for _, in := range c.mig.instances {
-		to.Instances = append(to.Instances, in.Instance)
-	}
+	to.Instances = append(to.Instances, c.mig.instances...)
 	if !c.mig.on {
 		return nothingToRead
 	}
@@ -59,7 +60,7 @@ func readInstances(c *GPU, to *gpu.Slow) nvml.Return {
 }
 
 // adopt makes a layout the GPU's.
-func (c *GPU) adopt(layout []migInstance) {
+func (c *GPU) adopt(layout []gpu.Instance) {
 	var key strings.Builder
 	fmt.Fprint(&key, c.mig.on)
 	for _, in := range layout {
@@ -71,33 +72,35 @@ func (c *GPU) adopt(layout []migInstance) {
 		c.gpm.keep(layout)
 		c.mig.perInstance = false
 	}
+	c.gpm.keepDevices(layout, c.mig.handles)
 	c.mig.read, c.mig.key, c.mig.instances = true, key.String(), layout
 }
 
 // walkMIG reads every MIG device of the GPU and groups them by GPU instance, in the order of their IDs. Gaps in the
 // index are normal, and a device that is destroyed meanwhile is left out; any other failure fails the walk.
-func (c *GPU) walkMIG() ([]migInstance, nvml.Return) {
+func (c *GPU) walkMIG() ([]gpu.Instance, nvml.Return) {
 	most, ret := get(c, callMaxMigDeviceCount, c.handle().GetMaxMigDeviceCount)
 	if ret != nvml.SUCCESS {
 		return nil, ret
 	}
-	var layout []migInstance
+	var layout []gpu.Instance
 	for index := range min(most, maxMIGDevices) {
 		handle, ret := get(c, callMigDeviceHandleByIndex,
 			func() (nvml.Device, nvml.Return) { return c.handle().GetMigDeviceHandleByIndex(index) }, index)
-		var in migInstance
+		var in gpu.Instance
 		if ret == nvml.SUCCESS {
 			in, ret = c.describeMIG(handle, index)
 		}
 		switch ret {
 		case nvml.SUCCESS:
+			put(&c.mig.handles, index, handle)
 		case nvml.ERROR_NOT_FOUND, nvml.ERROR_INVALID_ARGUMENT:
 			continue
 		default:
 			return nil, ret
 		}
-		at := slices.IndexFunc(layout, func(o migInstance) bool { return o.GI == in.GI })
-		if in.GI < 0 || slices.ContainsFunc(layout, func(o migInstance) bool { return o.collides(in) }) {
+		at := slices.IndexFunc(layout, func(o gpu.Instance) bool { return o.GI == in.GI })
+		if in.GI < 0 || slices.ContainsFunc(layout, func(o gpu.Instance) bool { return collide(o, in) }) {
 			return nil, nvml.ERROR_UNKNOWN // garbage: no two devices have one place or one name
 		}
 		if at < 0 {
@@ -112,20 +115,19 @@ func (c *GPU) walkMIG() ([]migInstance, nvml.Return) {
 		}
 		layout[at].Compute = all
 	}
-	gpu.Sort(layout, func(a, b migInstance) int { return a.GI - b.GI })
+	gpu.Sort(layout, func(a, b gpu.Instance) int { return a.GI - b.GI })
 	return layout, nvml.SUCCESS
 }
 
-// collides reports whether two MIG devices cannot both be right.
-func (in *migInstance) collides(o migInstance) bool {
+// collide reports whether two MIG devices cannot both be right.
+func collide(in, o gpu.Instance) bool {
 	return slices.ContainsFunc(in.Compute, func(c gpu.ComputeInstance) bool {
 		return c.UUID == o.Compute[0].UUID || in.GI == o.GI && c.CI == o.Compute[0].CI
 	})
 }
 
 // describeMIG reads one MIG device. Its IDs and UUID are required; the rest may not be offered.
-func (c *GPU) describeMIG(handle nvml.Device, index int) (migInstance, nvml.Return) {
-	in := migInstance{handle: handle}
+func (c *GPU) describeMIG(handle nvml.Device, index int) (in gpu.Instance, ret nvml.Return) {
 	uuid, ret := get(c, callUUID, handle.GetUUID, index)
 	if ret != nvml.SUCCESS {
 		return in, ret

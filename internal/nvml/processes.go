@@ -27,12 +27,12 @@ const unknownInstance = math.MaxUint32
 // readProcesses lists the processes of a GPU. It is all or nothing: a list that lacks one kind would look as if there
 // were no such processes. A kind that the driver does not offer has none.
 //
-// In MIG mode the GPU's list is for privileged users; for others it is denied, or without instances. Then each instance
-// is read instead, from there on.
+// In MIG mode the GPU's list is for privileged users; for others it is denied, or without instances. Then each MIG device,
+// which has the processes of its compute instance, is read instead, from there on.
 func readProcesses(c *GPU, to *gpu.Medium) nvml.Return {
 	var list processList
 	if !c.mig.perInstance {
-		ret := list.read(c, c.handle(), nil)
+		ret := list.read(c, c.handle(), nil, 0)
 		if !c.mig.on || whole(ret) != nil {
 			return list.finish(ret, to)
 		}
@@ -48,9 +48,10 @@ func readProcesses(c *GPU, to *gpu.Medium) nvml.Return {
 	}
 	result := nvml.SUCCESS
 	for i := range c.mig.instances {
-		if ret := list.read(c, c.mig.instances[i].handle, &c.mig.instances[i].Instance); ret != nvml.SUCCESS {
-			result = ret
-			break
+		for _, ci := range c.mig.instances[i].Compute {
+			if result == nvml.SUCCESS {
+				result = list.read(c, c.mig.handles[ci.Index], &c.mig.instances[i], ci.Index)
+			}
 		}
 	}
 	return list.finish(result, to)
@@ -61,13 +62,13 @@ type processList struct {
 	all []gpu.Process
 }
 
-// read adds the processes of a handle. of is the instance to which the handle belongs, nil for the GPU.
-func (l *processList) read(c *GPU, handle nvml.Device, of *gpu.Instance) nvml.Return {
+// read adds the processes of a handle. of is the instance to which the MIG device with the index belongs, nil for the GPU.
+func (l *processList) read(c *GPU, handle nvml.Device, of *gpu.Instance, index int) nvml.Return {
 	offered := false
 	result := nvml.ERROR_NOT_SUPPORTED
 	var mig []int
 	if of != nil {
-		mig = []int{of.Compute[0].Index}
+		mig = []int{index}
 	}
 	for i, list := range processLists {
 		if c.kinds[i] {

@@ -379,24 +379,18 @@ load gpu=0 busy=50% period=1s
 	}
 }
 
-// TestJetson: the GPU of a Jetson Orin is no PCI device, and its NVML offers a name and a compute capability, perhaps a UUID: the
-// bus address is N/A (dusty-nv/jetson-containers, issue 1403, R540), and power, energy, power limit, temperature, utilization,
-// memory and clocks are NOT_SUPPORTED, up to R595 (HazyResearch/intelligence-per-watt, issue 40; XuehaiPan/nvitop, issue 168).
-// It is up, and everything else is absent and no error.
+// TestJetson: the GPU of a Jetson Orin (testdata/scenarios/boards/jetson-orin.scenario), with and without a UUID, is up; what it
+// does not offer is absent and no error.
 func TestJetson(t *testing.T) {
 	for refused, want := range map[string]string{"": "GPU-orin", "nvmlDeviceGetUUID": "index-0"} {
-		text := `scenario 1
+		s, err := scenario.Parse("jetson.scenario", `scenario 1
 symbols newest
 system DriverVersion = "595.78"
 system NVMLVersion = "13.595.78"
 system CudaDriverVersion = 13020
-board orin
-  Name = "Orin (nvgpu)"
-  CudaComputeCapability = major=8 minor=7
-  PciInfo = !NOT_SUPPORTED
-gpu 0 board=orin uuid=GPU-orin
-`
-		s, err := scenario.Parse("jetson.scenario", text, nil)
+include boards/jetson-orin.scenario
+gpu 0 board=jetson-orin uuid=GPU-orin
+`, os.DirFS("../../testdata/scenarios"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -21,7 +21,8 @@ func (c *GPU) retry() {
 	if now.Sub(c.retried) < retryDropped {
 		return
 	}
-	c.retried, c.linkEntries, c.kinds, c.gpm.dev.dropped = now, nil, [3]bool{}, [16]bool{}
+	c.retried, c.linkEntries, c.kinds = now, nil, [3]bool{}
+	c.gpm.dev.Retry()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, states := range [][]rowState{c.tables.fast, c.tables.medium, c.tables.slow} {

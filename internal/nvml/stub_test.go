@@ -93,16 +93,17 @@ func TestProcessesByInstance(t *testing.T) {
 			asked := 0
 			c := stubGPU(&stub{processes: func() ([]nvml.ProcessInfo, nvml.Return) { asked++; return aggregate() }})
 			c.mig.on = true
-			for i, list := range [][]nvml.ProcessInfo{{info(30, none, none)}, {info(20, 5, 1), info(10, none, none)}} {
-				gi := []int{3, 5}[i]
-				compute := []gpu.ComputeInstance{{CI: 0}, {CI: 1}}[:i+1]
-				c.mig.instances = append(c.mig.instances, migInstance{Instance: gpu.Instance{GI: gi, Compute: compute},
-					handle: &stub{processes: func() ([]nvml.ProcessInfo, nvml.Return) { return list, nvml.SUCCESS }}})
+			c.mig.instances = []gpu.Instance{{GI: 3, Compute: []gpu.ComputeInstance{{CI: 0, Index: 0}}},
+				{GI: 5, Compute: []gpu.ComputeInstance{{CI: 0, Index: 1}, {CI: 1, Index: 4}}}}
+			c.mig.handles = map[int]nvml.Device{}
+			for index, list := range map[int][]nvml.ProcessInfo{0: {info(30, none, none)}, 1: {info(10, none, none)},
+				4: {info(20, 5, 1), info(10, none, none)}} {
+				c.mig.handles[index] = &stub{processes: func() ([]nvml.ProcessInfo, nvml.Return) { return list, nvml.SUCCESS }}
 			}
 			for range 2 {
 				var to gpu.Medium
 				ret := readProcesses(c, &to)
-				// PID 10 is on an instance with two compute instances: which of them, nobody says.
+				// PID 10 is in the lists of two compute instances: it is one process, of neither of them for certain.
 				if want := "[{10 [compute] 1024 5 –} {20 [compute] 1024 5 1} {30 [compute] 1024 3 0}]"; ret != nvml.SUCCESS ||
 					fmt.Sprint(to.Processes) != want {
 					t.Errorf("code %d, %v, want %s", ret, to.Processes, want)

@@ -118,10 +118,7 @@ func (c *GPU) readMarginEnd(at *gpu.Opt[float64]) nvml.Return {
 
 // readTemperatureV and readTemperature read the GPU's temperature by the newer and the older call.
 func readTemperatureV(c *GPU, to *gpu.Medium) nvml.Return {
-	t, ret := get(c, callTemperatureV, func() (nvml.Temperature,
-		nvml.Return) {
-		return c.handle().GetTemperatureV().V1()
-	})
+	t, ret := get(c, callTemperatureV, func() (nvml.Temperature, nvml.Return) { return c.handle().GetTemperatureV().V1() })
 	if ret == nvml.SUCCESS {
 		value := gpu.Celsius(t.Temperature)
 		if t.Temperature == nvml.VALUE_NOT_AVAILABLE {

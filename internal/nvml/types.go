@@ -13,6 +13,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml/bus"
+	"github.com/gpu-exporter/gpu-exporter/internal/nvml/gpm"
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml/journal"
 )
 
@@ -37,6 +38,8 @@ type Options struct {
 	// Cgroups returns the paths of the cgroups whose memory is read where the driver reports it; nil: none is read. It must
 	// not block.
 	Cgroups func() []string
+	// Accounts reports whether the accounts of processes are read; nil: they are. It must not block.
+	Accounts func() bool
 	// Intercept, if set, makes the calls of a session in place of the library: it calls run, or returns another code.
 	// gpu is -1 for calls that concern no GPU; value points to what run sets, nil where there is nothing. For tests.
 	Intercept func(gpu int, call string, value any, run func() int32) int32
@@ -196,23 +199,17 @@ type pollStates struct {
 	identity, fast, medium, slow []rowState
 }
 
-// gpmState is a GPU's profiling: the samples of the GPU and of each of its MIG GPU instances.
+// gpmState is a GPU's profiling: the samples of the GPU, of its MIG GPU instances and of MIG devices.
 type gpmState struct {
 	supported gpu.Opt[bool]
-	dev       gpmPair
-	instances map[gpu.UUID]*gpmPair
-	spare     []nvml.GpmSample      // of instances that no longer exist
-	pcie      [2]gpu.Opt[gpu.Bytes] // the PCIe counters at the newest sample of the GPU
+	dev       gpm.Pair
+	instances map[gpu.UUID]*gpm.Pair
+	// devices are the pairs of MIG devices. One that is recreated under its UUID has another handle.
+	devices map[nvml.Device]*gpm.Pair
+	spare   []nvml.GpmSample      // of instances that no longer exist
+	pcie    [2]gpu.Opt[gpu.Bytes] // the PCIe counters at the newest sample of the GPU
 	// request is kept because it is large; go-nvml copies it twice more at every call.
-	request *nvml.GpmMetricsGetType
-}
-
-// gpmPair is two samples of one subject, used in turn.
-type gpmPair struct {
-	samples [2]nvml.GpmSample
-	newest  int
-	taken   time.Time // of the newest; zero: there is none
-	dropped [16]bool  // metrics that the subject does not offer, by their place in gpmMetrics
+	request *gpm.Request
 }
 
 // migState is a GPU's MIG layout.
@@ -220,17 +217,12 @@ type migState struct {
 	read      bool // the layout was read once
 	on        bool
 	key       string // of the layout, to see that it changed
-	instances []migInstance
+	instances []gpu.Instance
+	handles   map[int]nvml.Device // of the MIG devices, by index; valid as long as the layout
 	// slices are the GPU's compute slices; 0: not read yet.
 	slices int
 	// perInstance: the GPU's process list is denied or without instances, so that each instance's is read.
 	perInstance bool
-}
-
-// migInstance is a GPU instance and the handle of its first MIG device. The handle is valid as long as the layout.
-type migInstance struct {
-	gpu.Instance
-	handle nvml.Device
 }
 
 // marginState is the temperature at which a GPU's margin is used up.

@@ -83,10 +83,7 @@ func deviceNodes(dir string, kernel bool) (minors, caps []int, err error) {
 	}
 	minors = slices.DeleteFunc(minors, func(m int) bool { return m >= firstOwnMinor })
 	// The capabilities' major number is assigned at boot; their directory contains nothing else.
-	caps, err = numbered(root, "dev/nvidia-caps", capabilityNode, kernel, 0)
-	if err != nil {
-		caps = nil // there are none without MIG
-	}
+	caps, _ = numbered(root, "dev/nvidia-caps", capabilityNode, kernel, 0) // there are none without MIG
 	return minors, caps, nil
 }
 

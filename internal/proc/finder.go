@@ -353,7 +353,7 @@ func (f *Finder) readNames(now time.Time) {
 	if f.logs.Failed(err.Error()) {
 		f.o.Logger.Warn("cannot read the names of pod logs", "err", err)
 	}
-	if f.names == nil {
+	if f.names == nil || f.names.missing {
 		f.names = &logNames{}
 	}
 }

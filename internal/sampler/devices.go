@@ -1,6 +1,7 @@
 package sampler
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -53,14 +54,15 @@ func sessionEnded(err error) bool {
 		errors.Is(err, gpu.ErrNoDriver)
 }
 
-// dispatch starts the reads that are due, one goroutine per GPU, none for a GPU whose last one is in progress.
+// dispatch starts the reads that are due, one goroutine per GPU, none for a GPU whose last one is in progress, or was received
+// in this poll: it is accounted for before the next one.
 func (s *Sampler) dispatch() {
 	if s.session.state != sessionOpen || s.session.intent != intentNone && !s.hangs() {
 		return // NVML is shut down as soon as no call is in progress
 	}
 	slack := s.o.Fast / 2
 	for _, t := range s.devs {
-		if t.dev == nil || t.pending || t.lostErr != nil {
+		if t.dev == nil || t.pending || t.lostErr != nil || t.freshFast {
 			continue
 		}
 		j := job{dev: t, from: t.dev}
@@ -273,7 +275,7 @@ func (l *pollGroup[T]) expire(clock, interval time.Duration) {
 // checkLayout makes the slow poll group due when the fast one lists other instances than the last MIG layout.
 func (s *Sampler) checkLayout(t *tracked) {
 	f, ok := t.fast.value.Get()
-	if !ok || t.layout == nil || t.slow.due || len(f.Instances) == 0 {
+	if !ok || t.layout == nil {
 		return
 	}
 	for _, in := range f.Instances {
@@ -421,12 +423,8 @@ func (s *Sampler) sortGPUs() {
 			return b.id.Index - a.id.Index
 		case a.id.Index != b.id.Index:
 			return a.id.Index - b.id.Index
-		case a.id.PCI < b.id.PCI:
-			return -1
-		case a.id.PCI > b.id.PCI:
-			return 1
 		}
-		return 0
+		return cmp.Compare(a.id.PCI, b.id.PCI)
 	})
 }
 

@@ -29,7 +29,7 @@ func (s *Sampler) scanBus() {
 	e.ok, e.err, e.list = true, "", list
 	for _, x := range list {
 		if !slices.ContainsFunc(s.devs, func(t *tracked) bool { return t.id.PCI == x.PCI }) {
-			s.devs = append(s.devs, &tracked{id: gpu.Identity{UUID: gpu.UUID(x.PCI), PCI: x.PCI, Index: -1}, index: -1})
+			s.devs = append(s.devs, &tracked{id: gpu.Identity{UUID: gpu.UUID(x.PCI), PCI: x.PCI, Index: -1}})
 		}
 	}
 	s.devs = slices.DeleteFunc(s.devs, func(t *tracked) bool {

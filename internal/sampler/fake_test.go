@@ -3,6 +3,7 @@ package sampler
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -23,7 +24,10 @@ type fakeDriver struct {
 	devs     []*fakeGPU
 	events   []gpu.XIDEvent
 	settled  bool                     // a session knows the GPUs of its beginning, as NVML does
-	hang     map[string]chan struct{} // open, scan, events: blocks while there is a channel
+	hang     map[string]chan struct{} // open, scan, events, close: blocks while there is a channel
+	panics   string                   // open, scan, events or close: panics
+	waits    []time.Time              // of WaitEvents
+	hasty    bool                     // WaitEvents returns at once
 
 	opens, closes, scans int
 	open                 bool
@@ -46,6 +50,10 @@ type fakeGPU struct {
 	layout   []gpu.Instance
 	gpm      map[gpu.UUID]float64 // of its instances
 	recovery gpu.Opt[gpu.RecoveryAction]
+	accounts gpu.Opt[[]gpu.ProcessAccount]
+	cgroups  []gpu.CgroupMemory
+	delay    time.Duration // of each call
+	noRing   bool
 
 	// depth and period are those of its ring; rings is how often that was read.
 	depth, period time.Duration
@@ -73,6 +81,13 @@ func (d *fakeDriver) with(f func()) {
 	f()
 }
 
+// waited returns when WaitEvents was called.
+func (d *fakeDriver) waited() []time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.waits)
+}
+
 // calls returns how often each poll group of a GPU was called.
 func (d *fakeDriver) calls(dev int) [3]int {
 	d.mu.Lock()
@@ -82,10 +97,14 @@ func (d *fakeDriver) calls(dev int) [3]int {
 
 func (d *fakeDriver) block(what string) {
 	d.mu.Lock()
-	c := d.hang[what]
+	c, panics := d.hang[what], d.panics == what
+	d.open = d.open && !(panics && what == "close")
 	d.mu.Unlock()
 	if c != nil {
 		<-c
+	}
+	if panics {
+		panic("nil map")
 	}
 }
 
@@ -132,18 +151,22 @@ func (s *fakeSession) Scan() ([]GPU, error) {
 }
 
 func (s *fakeSession) WaitEvents(timeout time.Duration) ([]gpu.XIDEvent, error) {
+	s.d.mu.Lock()
+	s.d.waits = append(s.d.waits, time.Now())
+	s.d.mu.Unlock()
 	s.d.block("events")
 	s.d.mu.Lock()
-	events, err := s.d.events, s.d.eventErr
+	events, err, hasty := s.d.events, s.d.eventErr, s.d.hasty
 	s.d.events = nil
 	s.d.mu.Unlock()
-	if len(events) == 0 && err == nil && timeout > 0 {
+	if len(events) == 0 && err == nil && timeout > 0 && !hasty {
 		time.Sleep(timeout)
 	}
 	return events, err
 }
 
 func (s *fakeSession) Close() error {
+	s.d.block("close")
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
 	if s.d.inside > 0 {
@@ -175,11 +198,12 @@ func (c *handle) call(pollGroup int) error {
 	if c.s.closed {
 		c.d.t.Errorf("%s is called after its session", c.id.UUID)
 	}
-	hang := c.hang
+	hang, delay := c.hang, c.delay
 	c.d.mu.Unlock()
 	if hang != nil {
 		<-hang
 	}
+	time.Sleep(delay)
 	c.d.mu.Lock()
 	defer c.d.mu.Unlock()
 	c.inside--
@@ -211,7 +235,10 @@ func (c *handle) Fast(samples bool) (gpu.Fast, error) {
 			}
 		}
 		c.read = now
-		f.Busy, f.Processes = gpu.Some(ring), c.samples
+		f.Busy, f.Processes, f.Accounts = gpu.Some(ring), c.samples, c.accounts
+		if c.noRing {
+			f.Busy = gpu.None[gpu.Ring]()
+		}
 	}
 	for _, in := range c.layout {
 		i := gpu.InstanceFast{UUID: in.UUID}
@@ -230,7 +257,7 @@ func (c *handle) Medium() (gpu.Medium, error) {
 	c.d.mu.Lock()
 	defer c.d.mu.Unlock()
 	return gpu.Medium{Taken: time.Now(), Memory: c.memory, Processes: c.procs, Recovery: c.recovery,
-		Temperature: gpu.Some(gpu.Celsius(50))}, nil
+		Temperature: gpu.Some(gpu.Celsius(50)), Cgroups: slices.Clone(c.cgroups)}, nil
 }
 
 func (c *handle) Slow() (gpu.Slow, error) {

@@ -189,6 +189,15 @@ func TestVersionMismatch(t *testing.T) {
 			}
 		})
 	})
+	t.Run("another error at open", func(t *testing.T) {
+		d := newFake(t, 1)
+		d.openErr = gpu.ErrNoDriver
+		bubble(t, d, Options{Replaced: func() { t.Error("requested a new process without another library") }}, func(s *stand) {
+			if v := s.step(20); d.opens < 2 || len(v.Notes) != 1 || strings.Contains(v.Notes[0], "upgraded") {
+				t.Errorf("opened %d times, notes %q", d.opens, v.Notes)
+			}
+		})
+	})
 	t.Run("while open, under a call", func(t *testing.T) {
 		d := newFake(t, 2)
 		replaced := 0
@@ -846,6 +855,9 @@ func TestContainerOfAnXID(t *testing.T) {
 		}
 		if got := s.containerOf(e, dev); got.Pod != tt.want {
 			t.Errorf("%s: %+v, want %q", name, got, tt.want)
+		}
+		if n := users.attempted[0]; n > 0 {
+			t.Errorf("%s: PID 0, which is no process, was looked up %d times", name, n)
 		}
 	}
 }

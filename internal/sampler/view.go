@@ -177,6 +177,8 @@ func (s *Sampler) notes() []string {
 			st.message)
 	case st.state != sessionOpen && st.message != "":
 		add("NVML cannot be initialized: %s. The exporter retries.", st.message)
+	case st.state != sessionOpen:
+		add("%s.", driverError)
 	case driverError != "":
 		add("NVML is initialized, but %s.", driverError)
 	case len(s.devs) == 0:

@@ -209,7 +209,13 @@ func TestGPM(t *testing.T) {
 gpu 0 board=b
 gpu 1 board=b
 gpu 2
+gpu 3 board=b
 process gpu=0 pid=1 busy=30% period=1s
+`+"mig gpu=3 layout=\"gi=1 profile=1g.10gb start=4 size=1 index=0 ; "+
+		"gi=2 ci=0 profile=3g.40gb start=0 size=4 slices=1 index=1 ; gi=2 ci=1 slices=2 index=2\"\n"+
+		`process gpu=3 pid=4 gi=1 busy=10% period=1s
+process gpu=3 pid=5 gi=2 ci=0 busy=30% period=1s
+process gpu=3 pid=6 gi=2 ci=1 busy=70% period=1s phase=100ms
 mig gpu=1 layout="gi=1 profile=3g.40gb start=0 size=4 ; gi=4 profile=1g.10gb start=4 size=1"
 process gpu=1 pid=2 gi=1 busy=50% period=1s
 process gpu=1 pid=3 gi=4 busy=10% period=1s
@@ -242,6 +248,17 @@ process gpu=1 pid=3 gi=4 busy=10% period=1s
 	}
 	if got := gpmMetrics(t, lib, mig.GpmSampleGet, control, time.Second, 3*time.Second, 2); math.Abs(got[2]-(50*3+10.)/7) > 1e-6 {
 		t.Errorf("the gpu under MIG: %v", got)
+	}
+	// Two compute instances of one GPU instance: each has its own, the GPU instance the time in which one of them is busy.
+	for index, want := range []float64{10, 30, 70} { // the first is the only one of its GPU instance
+		m, _ := device(t, lib, 3).GetMigDeviceHandleByIndex(index)
+		if got := gpmMetrics(t, lib, m.GpmSampleGet, control, time.Second, 3*time.Second, 2); math.Abs(got[2]-want) > 1e-6 {
+			t.Errorf("MIG device %d: %v, want %v", index, got, want)
+		}
+	}
+	whole := func(s nvml.GpmSample) nvml.Return { return device(t, lib, 3).GpmMigSampleGet(2, s) }
+	if got := gpmMetrics(t, lib, whole, control, time.Second, 3*time.Second, 2); math.Abs(got[2]-80) > 1e-6 {
+		t.Errorf("the instance of both: %v, want 80", got)
 	}
 	a, _ := lib.GpmSampleAlloc()
 	b, _ := lib.GpmSampleAlloc()

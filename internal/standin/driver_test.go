@@ -352,10 +352,12 @@ gpu 0 board=b
 gpu 1 board=b
 at 5s gpu 0 xid 31
 at 10s gpu 0 xid 79
+at 10s gpu 0 xid 64
 at 11s gpu 1 xid 48 gi=3 ci=0
 at 12s gpu 1 mig pending on
 at 20s gpu 0 lose
 at 20s gpu 0 xid 119
+at 20s gpu 0 xid 48
 `)
 	lib, control := playing(t, s)
 	control.Set(6 * time.Second)
@@ -383,7 +385,7 @@ at 20s gpu 0 xid 119
 	}
 	control.Set(15 * time.Second)
 	for _, set := range []nvml.EventSet{first, second} {
-		for _, want := range []string{"0 8 79", "1 8 48", "1 100 0"} {
+		for _, want := range []string{"0 8 64", "1 8 48", "1 100 0"} {
 			e, r := set.Wait(1000)
 			if r != nvml.SUCCESS {
 				t.Fatalf("waiting for %s: %v", want, r)
@@ -404,7 +406,7 @@ at 20s gpu 0 xid 119
 	done := make(chan nvml.Return)
 	go func() {
 		e, r := first.Wait(60_000)
-		if e.EventData != 119 {
+		if e.EventData != 48 {
 			t.Errorf("event %+v", e)
 		}
 		done <- r

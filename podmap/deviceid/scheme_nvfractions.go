@@ -48,7 +48,7 @@ var nvFractions = Scheme{
 }
 
 // Fraction is what the agents of the GPU fractioning operator recorded about a container: GPUs by UUID and minor number,
-// MiB of memory and a percentage of the threads. No GPU is an unknown one.
+// MiB of memory and a percentage of the threads. No GPU, and a negative number, is an unknown one.
 func Fraction(uuids []string, minors []int, mib float64, threads int) []Assignment {
 	var out []Assignment
 	for _, u := range uuids {
@@ -56,7 +56,11 @@ func Fraction(uuids []string, minors []int, mib float64, threads int) []Assignme
 		out = append(out, Assignment{Ref: r})
 	}
 	for _, m := range minors {
-		out = append(out, Assignment{Ref: minorRef(m)})
+		a := Assignment{}
+		if m >= 0 {
+			a.Ref = minorRef(m)
+		}
+		out = append(out, a)
 	}
 	if len(out) == 0 {
 		out = []Assignment{{}}

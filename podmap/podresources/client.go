@@ -122,10 +122,8 @@ func (c *Client) connect() (*grpc.ClientConn, error) {
 		c.Close()
 		return nil, err
 	}
-	file := socketFile{}
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-		file = socketFile{device: stat.Dev, inode: stat.Ino, changed: stat.Ctim}
-	}
+	stat := info.Sys().(*syscall.Stat_t) // on Linux it is nothing else
+	file := socketFile{stat.Dev, stat.Ino, stat.Ctim}
 	if c.conn != nil && file == c.file {
 		return c.conn, nil
 	}

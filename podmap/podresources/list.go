@@ -152,7 +152,8 @@ type ClaimDevice struct {
 }
 
 func (d ClaimDevice) compare(e ClaimDevice) int {
-	return cmp.Or(cmp.Compare(d.Driver, e.Driver), slices.Compare(d.Claim[:], e.Claim[:]), cmp.Compare(d.Name, e.Name))
+	return cmp.Or(cmp.Compare(d.Driver, e.Driver), slices.Compare(d.Claim[:], e.Claim[:]),
+		cmp.Compare(d.Pool, e.Pool), cmp.Compare(d.Name, e.Name))
 }
 
 // Container is what is allocated to one container.

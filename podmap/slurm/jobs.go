@@ -129,13 +129,9 @@ func (j *Jobs) Allocations(inv *gpu.Inventory) gpu.Allocations {
 }
 
 func (m *mapping) resolve(inv *gpu.Inventory, a *gpu.Allocations) {
-	type place struct {
-		job           string
-		dev, instance gpu.UUID
-	}
 	a.Uncertain = m.incomplete
 	devices := 0
-	pods, seen, lost := map[gpu.PodRef]bool{}, map[place]bool{}, map[gpu.Container]int{}
+	pods, lost := map[gpu.PodRef]bool{}, map[gpu.Container]int{}
 	for i := range m.files {
 		f := &m.files[i]
 		if len(f.jobs) == 0 {
@@ -151,13 +147,9 @@ func (m *mapping) resolve(inv *gpu.Inventory, a *gpu.Allocations) {
 				lost[c]++
 				continue
 			}
-			if at := (place{job, dev, instance}); !seen[at] {
-				seen[at] = true
-				a.List = append(a.List, gpu.Allocation{Container: c, Resource: jobResource, GPU: dev,
-					Instance: instance,
-					Share:    gpu.Some(gpu.Ratio(1 / float64(len(f.jobs)))), Shared: len(f.jobs) > 1,
-					Source: gpu.SourceJobs, Since: f.since[job]})
-			}
+			a.List = append(a.List, gpu.Allocation{Container: c, Resource: jobResource, GPU: dev, Instance: instance,
+				Share: gpu.Some(gpu.Ratio(1 / float64(len(f.jobs)))), Shared: len(f.jobs) > 1,
+				Source: gpu.SourceJobs, Since: f.since[job]})
 		}
 	}
 	for c, n := range lost {
@@ -188,8 +180,9 @@ func (f *jobFile) locate(inv *gpu.Inventory) (dev, instance gpu.UUID, ok bool) {
 }
 
 // Merge returns the allocations of pods and jobs together, given those of pods. A GPU that is allocated to a pod is not
-// allocated to jobs as well: jobs that run inside a pod share what it got, and a stale file has no job. Without the
-// pods' allocations nothing is known; without those of jobs, no GPU is known to be unallocated.
+// allocated to jobs as well: jobs that run inside a pod share what it got, and a stale file has no job. Where a job is
+// mapped to a GPU of which a pod has an instance, the other instances may be the job's. Without the pods' allocations
+// nothing is known; without those of jobs, no GPU is known to be unallocated.
 func (j *Jobs) Merge(pods gpu.Allocations, inv *gpu.Inventory) gpu.Allocations {
 	jobs := j.Allocations(inv)
 	out := pods
@@ -198,9 +191,6 @@ func (j *Jobs) Merge(pods gpu.Allocations, inv *gpu.Inventory) gpu.Allocations {
 		return out
 	}
 	out.Uncertain = pods.Uncertain || !jobs.Known || jobs.Uncertain
-	if !jobs.Known {
-		return out
-	}
 	type place struct{ dev, instance gpu.UUID }
 	taken := map[place]bool{}
 	for _, a := range pods.List {
@@ -209,6 +199,7 @@ func (j *Jobs) Merge(pods gpu.Allocations, inv *gpu.Inventory) gpu.Allocations {
 	out.List = slices.Clone(pods.List)
 	for _, a := range jobs.List {
 		whole := a.Instance == "" && taken[place{a.GPU, "any"}]
+		out.Uncertain = out.Uncertain || whole && !taken[place{a.GPU, ""}]
 		if !whole && !taken[place{a.GPU, ""}] && !taken[place{a.GPU, a.Instance}] {
 			out.List = append(out.List, a)
 		}

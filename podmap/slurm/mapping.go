@@ -74,9 +74,12 @@ func readMapping(dir string) (m *mapping, problems []string, err error) {
 		return nil, nil, err
 	}
 	defer d.Close()
-	names, err := d.Readdirnames(maxFiles)
+	names, err := d.Readdirnames(maxFiles + 1)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, nil, err
+	}
+	if len(names) > maxFiles {
+		return nil, nil, fmt.Errorf("%s has more than %d files", dir, maxFiles)
 	}
 	slices.Sort(names)
 	m = &mapping{}

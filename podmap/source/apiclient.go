@@ -74,6 +74,8 @@ type apiClient struct {
 	api    APIOptions
 	client *http.Client
 	ca     []byte // that client trusts
+	// timeout is that of each phase of a request, and of a connection that is silent.
+	timeout time.Duration
 }
 
 func newAPIClient(api APIOptions) apiClient {
@@ -83,7 +85,7 @@ func newAPIClient(api APIOptions) apiClient {
 		api.Server = "https://" + net.JoinHostPort(host, cmp.Or(os.Getenv("KUBERNETES_SERVICE_PORT"), "443"))
 	}
 	api.Server = strings.TrimSuffix(api.Server, "/")
-	return apiClient{api: api}
+	return apiClient{api: api, timeout: listTimeout}
 }
 
 // statusError is a refusal.
@@ -182,7 +184,10 @@ func (c *apiClient) connect() error {
 	c.client = &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12},
-			ForceAttemptHTTP2: true, TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: listTimeout,
+			DialContext: (&net.Dialer{Timeout: c.timeout}).DialContext, TLSHandshakeTimeout: c.timeout,
+			ResponseHeaderTimeout: c.timeout, ForceAttemptHTTP2: true,
+			// A watch may be silent for minutes: a ping shows whether the server is there.
+			HTTP2:        &http.HTTP2Config{SendPingTimeout: c.timeout, PingTimeout: c.timeout},
 			MaxIdleConns: 2, IdleConnTimeout: time.Minute},
 	}
 	c.ca = ca

@@ -139,7 +139,7 @@ func (s jsonStream) entry(seed maphash.Seed, keep Keep) (e *Entry, decoded bool,
 		},
 		"AllocResp": func() error {
 			text, err := s.text()
-			decoded = err != nil || e.decode(text, keep)
+			decoded = e.decode(text, keep)
 			return err
 		},
 	})

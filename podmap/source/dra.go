@@ -24,7 +24,7 @@ type draKey struct{ driver, device string }
 // PreparedDevice is what the driver made of one device of a claim, and what the scheduler allocated of it.
 type PreparedDevice struct {
 	UUID    string         // of the GPU or MIG device, as NVML writes it; empty: not recorded
-	Admin   bool           // administrator access, which allocates nothing
+	Admin   bool           // administrator access by every request, which allocates nothing
 	Results []DeviceResult // one for each request that the device was allocated for
 }
 
@@ -106,11 +106,11 @@ func ReadPreparedClaims(r io.Reader, driver string) (*PreparedClaims, error) {
 			for _, d := range c.Status.Allocation.Devices.Results {
 				key := draKey{d.Driver, d.Device}
 				if devices[key] == nil {
-					devices[key] = &PreparedDevice{}
+					devices[key] = &PreparedDevice{Admin: true}
 					drivers[d.Device] = append(drivers[d.Device], d.Driver)
 				}
 				p, result := devices[key], DeviceResult{d.Request, map[string]string{}}
-				p.Admin = d.AdminAccess != nil && *d.AdminAccess
+				p.Admin = p.Admin && d.AdminAccess != nil && *d.AdminAccess
 				for key, quantity := range d.ConsumedCapacity {
 					result.Consumed[key[strings.LastIndexByte(key, '/')+1:]] = quantity
 				}

@@ -3,7 +3,6 @@ package source
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -127,17 +126,21 @@ func (f *File[T]) explain(err error) string {
 		return f.path + " does not exist: mount its directory read-only, or set its path"
 	case errors.Is(err, fs.ErrPermission):
 		return f.path + ": permission denied: run as user 0"
+	case errors.Is(err, errNotFile):
+		return f.path + " is not a file: mount its directory, not the file"
 	case errors.As(err, &where), errors.Is(err, host.ErrHung):
 		return err.Error()
 	}
 	return f.path + " cannot be decoded: " + err.Error()
 }
 
+var errNotFile = errors.New("not a regular file")
+
 // fileState distinguishes the states of a file.
 type fileState struct {
-	device, inode  uint64
-	changed        syscall.Timespec
-	size, modified int64
+	device, inode uint64
+	changed       syscall.Timespec
+	size          int64
 }
 
 // readChanged opens a file and reads it, unless its state is the one before. It returns the state of what was read.
@@ -152,12 +155,10 @@ func readChanged(path string, before fileState, read func(io.Reader) error) (fil
 		return fileState{}, err
 	}
 	if !info.Mode().IsRegular() {
-		return fileState{}, fmt.Errorf("%s is not a file", path)
+		return fileState{}, &fs.PathError{Op: "read", Path: path, Err: errNotFile}
 	}
-	now := fileState{size: info.Size(), modified: info.ModTime().UnixNano()}
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-		now.device, now.inode, now.changed = stat.Dev, stat.Ino, stat.Ctim
-	}
+	stat := info.Sys().(*syscall.Stat_t) // on Linux it is nothing else
+	now := fileState{stat.Dev, stat.Ino, stat.Ctim, stat.Size}
 	if now == before {
 		return now, nil
 	}

@@ -20,7 +20,7 @@ type Fraction struct {
 	UID       string
 	Container string // empty: its name is not recorded
 	UUIDs     []string
-	Minors    []int
+	Minors    []int // minor numbers; UnknownMinor is a GPU whose number is not certain
 	MiB       int64 // limit of the memory; 0 without
 	Percent   int   // limit of the threads of its MPS namespace; 0 without
 }
@@ -32,6 +32,9 @@ type Fractions struct {
 	Partial bool
 }
 
+// UnknownMinor is no minor number.
+const UnknownMinor = -1
+
 const (
 	fractionSchema = 1
 	// maxFractions bounds the records that are read, maxFraction the size of one in bytes, maxLeases that of all leases.
@@ -40,8 +43,9 @@ const (
 
 // NewFractions returns the records of the GPU fractioning operator in a directory, with the MPS namespaces in a file
 // and the containers' names in the directory of their logs; either may be missing. The formats are those of
-// kai-scheduler/gpu-fractioning: fractioning-manager/common/mapping/fsstore/record.go at c449eff, common/mapping/store,
-// and mpsd/internal/mpsns/state.go at ad0bc57.
+// kai-scheduler/gpu-fractioning: fractioning-manager/common/mapping/fsstore/record.go at c449eff,
+// common/mapping/store/container_store.go at 5440d2c (of kai-gpu-fractioning, its name before), and
+// mpsd/internal/mpsns/state.go at ad0bc57.
 func NewFractions(dir, leases, logs string, o Options) *File[Fractions] {
 	f := newFile[Fractions](o, dir, gpu.SourceFractions, "GPU fractioning map", nil)
 	f.load = func() (*Fractions, int, error) { return readFractions(dir, leases, logs) }
@@ -79,11 +83,8 @@ func readFractions(dir, leases, logs string) (*Fractions, int, error) {
 		var r struct {
 			SchemaVersion          int
 			Pod, Namespace, PodUID string
-			GPUDevices             []struct {
-				Index, MinorNumber int
-				UUID               string
-			}
-			RequestedMemoryMiB int64
+			GPUDevices             []fractionDevice
+			RequestedMemoryMiB     int64
 		}
 		switch err := readJSON(filepath.Join(dir, file.Name()), maxFraction, &r); {
 		case errors.Is(err, fs.ErrNotExist):
@@ -100,8 +101,7 @@ func readFractions(dir, leases, logs string) (*Fractions, int, error) {
 				f.UUIDs = append(f.UUIDs, d.UUID)
 				continue
 			}
-			// Records before minorNumber have the minor number as their index.
-			f.Minors = append(f.Minors, cmp.Or(d.MinorNumber, d.Index))
+			f.Minors = append(f.Minors, d.minor())
 		}
 		if len(r.GPUDevices) == 0 {
 			f.UUIDs = lease.GPUUUIDs
@@ -113,6 +113,24 @@ func readFractions(dir, leases, logs string) (*Fractions, int, error) {
 	})
 	out.Partial = undecoded > 0
 	return &out, undecoded, nil
+}
+
+type fractionDevice struct {
+	Index, MinorNumber *int
+	UUID               string
+}
+
+// minor returns the minor number of a device. Versions of the operator before minorNumber wrote it as index; later ones
+// write minorNumber and leave index 0 (fractiond/internal/gpudevices at c449eff). No version is known to write an index
+// beside minorNumber 0: that may be either GPU.
+func (d *fractionDevice) minor() int {
+	switch n, index := d.MinorNumber, d.Index; {
+	case n == nil && index != nil:
+		return max(*index, UnknownMinor)
+	case n != nil && (*n > 0 || *n == 0 && (index == nil || *index == 0)):
+		return *n
+	}
+	return UnknownMinor
 }
 
 // lease is the MPS namespace of one container.

@@ -34,7 +34,7 @@ func Notify(ctx context.Context, paths []string, changed func()) error {
 		}
 		names[uint32(w)][filepath.Base(path)] = true
 	}
-	buffer := make([]byte, 64*(unix.SizeofInotifyEvent+unix.NAME_MAX+1))
+	buffer := make([]byte, 16<<10) // the longest event has 272 bytes
 	for {
 		n, err := events.Read(buffer)
 		if ctx.Err() != nil {

@@ -15,10 +15,9 @@ type Source interface {
 // Backoff is the delay after so many failures: its mean doubles from first to longest, and it is spread by half to both
 // sides, so that the clients of a server do not retry together. Jitter returns a number in [0, 1).
 func Backoff(failures int, first, longest time.Duration, jitter func() float64) time.Duration {
-	mean := first
-	for i := 1; i < failures && mean < longest; i++ {
-		mean *= 2
+	mean := min(first, longest)
+	for range failures - 1 {
+		mean = min(2*mean, longest)
 	}
-	mean = min(mean, longest)
 	return mean/2 + time.Duration(jitter()*float64(mean))
 }

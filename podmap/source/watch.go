@@ -50,11 +50,9 @@ func NewWatch(api APIOptions, o Options) *Watch {
 }
 
 func sleepUntil(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-	case <-timer.C:
+	case <-time.After(d):
 	}
 }
 
@@ -81,7 +79,7 @@ func (w *Watch) Run(ctx context.Context) {
 			if lasted < firstRetry {
 				w.sleep(ctx, w.delay(1))
 			}
-		case err != nil && watched && next != "" && lasted >= steady && w.Source().Up:
+		case err != nil && next != "" && lasted >= steady && w.respondedSince(start):
 			// The server is replaced, or a proxy has closed the connection: no failure if the next watch starts.
 			w.sleep(ctx, w.delay(1))
 		case err != nil:
@@ -106,6 +104,11 @@ func (w *Watch) failed(err error) (failures int) {
 		w.Logger.Warn("cannot watch pods", "err", message)
 	}
 	return w.health.Failures()
+}
+
+// respondedSince reports whether the server has sent a list, or begun a watch.
+func (w *Watch) respondedSince(at time.Time) bool {
+	return !w.Source().LastSuccess.Or(time.Time{}).Before(at)
 }
 
 // succeeded replaces the table; nil keeps it.

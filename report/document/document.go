@@ -328,7 +328,8 @@ type Advice struct {
 // Replay is the period with the advice followed: its pods placed on its nodes again.
 type Replay struct {
 	Pods int `json:"pods"`
-	// Waiting is the number of pods that would have waited, for WaitedHours GPU-hours in all and LongestWait hours.
+	// Waiting is the number of pods that would have waited, for WaitedHours GPU-hours in all and LongestWait hours. Of advice
+	// about a workload it is how many more than without the advice, by how many GPU-hours and by how much the longest.
 	Waiting     int     `json:"waiting"`
 	WaitedHours float64 `json:"waited_hours"`
 	LongestWait float64 `json:"longest_wait_hours"`

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 )
 
 // Where the owner of a pod is known from.
@@ -53,16 +55,19 @@ func RecordedOwner(kind, name, pod string) Owner {
 }
 
 // PoolLabels are the labels of nodes that name their pool, as kube-state-metrics spells them.
-var PoolLabels = []string{"label_cloud_google_com_gke_nodepool", "label_eks_amazonaws_com_nodegroup",
-	"label_alpha_eksctl_io_nodegroup_name", "label_kubernetes_azure_com_agentpool", "label_agentpool",
-	"label_karpenter_sh_nodepool", "label_oci_oraclecloud_com_node_pool", "label_doks_digitalocean_com_node_pool",
-	"label_node_pool", "label_nodepool", "label_pool"}
-
-// notLabel are the characters that kube-state-metrics replaces in the names of labels.
-var notLabel = regexp.MustCompile(`[^a-zA-Z0-9]`)
+func PoolLabels() (out []string) {
+	for _, d := range catalog.Dimensions() {
+		for _, l := range d.Labels {
+			if d.Name == "pool" {
+				out = append(out, catalog.KubeStateLabel(l))
+			}
+		}
+	}
+	return out
+}
 
 // LabelMetric is the label of kube-state-metrics for a label of nodes.
-func LabelMetric(label string) string { return "label_" + notLabel.ReplaceAllString(label, "_") }
+func LabelMetric(label string) string { return catalog.KubeStateLabel(label) }
 
 // counted is the last part of a node's name that distinguishes nodes of a pool: a number, or what a cloud drew.
 var counted = regexp.MustCompile(`(?:[-_][0-9a-f]{8,10})?[-_](?:[0-9]+|[bcdf-hj-np-tv-z2456789]{4,5}|[0-9a-f]{8,})$`)

@@ -166,9 +166,12 @@ func run(nodes []Node, pods []Pod, budget float64) (Result, map[string]*Result) 
 		slices.SortStableFunc(order, before)
 	}
 	var waiting []*Pod
-	for i := 0; i < len(order) && !w.lost(waiting, order[i].From); {
+	for i := 0; i < len(order); {
 		now := order[i].From
-		waiting = w.advance(waiting, now)
+		// Who waits until now is known only once all that ends before has left.
+		if waiting = w.advance(waiting, now); w.lost(waiting, now) {
+			break
+		}
 		for i < len(order) && order[i].From == now {
 			gang := order[i : i+1]
 			for i++; i < len(order) && order[i].From == now && order[i].Gang != "" && order[i].Gang == gang[0].Gang; i++ {

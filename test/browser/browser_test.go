@@ -158,12 +158,12 @@ func TestHostileNamesStayText(t *testing.T) {
 }
 
 func TestPageWithFaults(t *testing.T) {
-	const faults = "\nat 2s gpu 1 xid 79\nat 2s gpu 1 lose\nat 2s gpu 3 hang FieldValues\nat 2s gpu 0 xid 13\n"
+	const faults = "\nat 2s gpu 1 xid 48\nat 2s gpu 1 lose\nat 2s gpu 3 hang FieldValues\nat 2s gpu 0 xid 13\n"
 	url := serve(t, machine.Parse(t, read(t, "scenarios", "demo.scenario")+faults, read(t, "kubelet", "demo.pods")))
 	time.Sleep(12 * time.Second)
 	tab := chromium.New(t)
 	tab.Open(url, 1280, 900, false)
-	shows(t, tab, "2 failed", "hung", "lost", "XID 79", "XID 13")
+	shows(t, tab, "2 failed", "hung", "lost", "XID 48", "XID 13")
 	tab.Picture("node-page-faults", true)
 }
 

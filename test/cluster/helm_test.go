@@ -103,7 +103,7 @@ func TestHelmUpgrades(t *testing.T) {
 	p := startPlane(t, admission("privileged"))
 	p.prepare(t, true)
 	order := []string{"default", "everything", "default", "cdi", "openshift", "gke", "everything", "non-root", "kernel-log", "gpu-operator",
-		"default"}
+		"gpu-cluster", "default"}
 	for name := range cases(t) {
 		if !slices.Contains(order, name) {
 			t.Errorf("the values file %s is in no upgrade", name)

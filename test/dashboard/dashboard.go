@@ -34,6 +34,8 @@ type Variable struct {
 type Panel struct {
 	Title   string
 	Targets []Target
+	// FieldConfig has what the panel says while it is empty.
+	FieldConfig struct{ Defaults struct{ NoValue string } }
 }
 
 // Target is one query.

@@ -34,6 +34,7 @@ var variants = []struct {
 	{path: "overlays/gke", namespace: "gpu-exporter", values: "gke"},
 	{path: "overlays/openshift", namespace: "gpu-exporter", values: "openshift"},
 	{path: "overlays/gpu-operator", namespace: "gpu-operator", values: "gpu-operator"},
+	{path: "overlays/gpu-cluster", namespace: "gpu-operator", values: "gpu-cluster"},
 	{path: "overlays/kind", namespace: "gpu-exporter", values: "default",
 		set: "features.ownership=false,gpu.access=none,scheduling.gpuNodeLabels=null,scheduling.followPause=false," +
 			"scheduling.tolerateAll=true,scheduling.priorityClassName="},

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -38,20 +39,22 @@ func (o object) into(t *testing.T, out any) {
 // OpenShift publish none that this module could import: GrafanaDashboard is decoded by TestDashboards, SecurityContextConstraints by
 // TestOpenShift.
 var kinds = map[string]func() any{
-	"DaemonSet":          func() any { return new(appsv1.DaemonSet) },
-	"CronJob":            func() any { return new(batchv1.CronJob) },
-	"Namespace":          func() any { return new(corev1.Namespace) },
-	"ServiceAccount":     func() any { return new(corev1.ServiceAccount) },
-	"Service":            func() any { return new(corev1.Service) },
-	"ConfigMap":          func() any { return new(corev1.ConfigMap) },
-	"Secret":             func() any { return new(corev1.Secret) },
-	"ResourceQuota":      func() any { return new(corev1.ResourceQuota) },
-	"ClusterRole":        func() any { return new(rbacv1.ClusterRole) },
-	"ClusterRoleBinding": func() any { return new(rbacv1.ClusterRoleBinding) },
-	"NetworkPolicy":      func() any { return new(networkingv1.NetworkPolicy) },
-	"PodMonitor":         func() any { return new(monitoringv1.PodMonitor) },
-	"ServiceMonitor":     func() any { return new(monitoringv1.ServiceMonitor) },
-	"PrometheusRule":     func() any { return new(monitoringv1.PrometheusRule) },
+	"DaemonSet":             func() any { return new(appsv1.DaemonSet) },
+	"CronJob":               func() any { return new(batchv1.CronJob) },
+	"Namespace":             func() any { return new(corev1.Namespace) },
+	"ServiceAccount":        func() any { return new(corev1.ServiceAccount) },
+	"Service":               func() any { return new(corev1.Service) },
+	"ConfigMap":             func() any { return new(corev1.ConfigMap) },
+	"Secret":                func() any { return new(corev1.Secret) },
+	"ResourceQuota":         func() any { return new(corev1.ResourceQuota) },
+	"ClusterRole":           func() any { return new(rbacv1.ClusterRole) },
+	"ClusterRoleBinding":    func() any { return new(rbacv1.ClusterRoleBinding) },
+	"NetworkPolicy":         func() any { return new(networkingv1.NetworkPolicy) },
+	"ResourceClaimTemplate": func() any { return new(resourcev1.ResourceClaimTemplate) },
+
+	"PodMonitor":     func() any { return new(monitoringv1.PodMonitor) },
+	"ServiceMonitor": func() any { return new(monitoringv1.ServiceMonitor) },
+	"PrometheusRule": func() any { return new(monitoringv1.PrometheusRule) },
 
 	"GrafanaDashboard": nil, "SecurityContextConstraints": nil,
 }

@@ -40,6 +40,8 @@ func TestContradictions(t *testing.T) {
 		"web.configSecret=a,web.tls.secretName=b": "web.configSecret excludes web.tls and web.basicAuth",
 		"gpu.runtimeClassName=": "gpu.access=runtimeClass requires " +
 			"gpu.runtimeClassName",
+		"gpu.access=claim": "gpu.access=claim requires features.draCheckpoint=true: the kubelet lists the exporter's own claim " +
+			"like any other, and only the DRA driver's checkpoint shows that it allocates nothing",
 		"gpu.access=cdi,features.migMonitor=true": "features.migMonitor requires " +
 			"gpu.access=runtimeClass: its variable has no effect with cdi",
 		"scheduling.priorityClassQuota=true,scheduling.priorityClassName=": "scheduling.priorityClassQuota requires " +
@@ -111,6 +113,8 @@ func TestSchemaRefuses(t *testing.T) {
 		"rules.alerts.GPUMemorySparesLow.pages=1000": "'/rules/alerts/GPUMemorySparesLow/pages'",
 		"rules.alerts.GPUUnavailable.severity=fatal": "'/rules/alerts/GPUUnavailable/severity'",
 		"rules.alerts.GPUUnavailable.for=five":       "'/rules/alerts/GPUUnavailable/for'",
+		"rules.prices.H100=2.8 EUR":                  "'/rules/prices/H100'",
+		"rules.prices.H100=-1":                       "'/rules/prices/H100'",
 	} {
 		out, err := helm(t, "template", "gpu-exporter", chart(t), "--set", set)
 		if err == nil {

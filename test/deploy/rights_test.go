@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -97,6 +98,12 @@ func rights(t *testing.T, in installed) []string {
 			t.Errorf("volume %s is of an unexpected kind", m.Name)
 		}
 	}
+	for _, claim := range c.Resources.Claims {
+		add("claim %s", claim.Name)
+	}
+	if len(c.Resources.Claims) != len(pod.ResourceClaims) {
+		t.Errorf("%d of %d claims are the container's", len(c.Resources.Claims), len(pod.ResourceClaims))
+	}
 	for r := range c.Resources.Limits {
 		if strings.Contains(string(r), "nvidia") {
 			t.Errorf("requests %s: no GPU must be allocated to the exporter", r)
@@ -114,6 +121,17 @@ func rights(t *testing.T, in installed) []string {
 			o.into(t, &a)
 			if a.AutomountServiceAccountToken == nil || *a.AutomountServiceAccountToken {
 				t.Error("the service account gives its token to every pod that names it")
+			}
+		case "ResourceClaimTemplate":
+			var r resourcev1.ResourceClaimTemplate
+			o.into(t, &r)
+			for _, request := range r.Spec.Spec.Devices.Requests {
+				// Without administrator access the claim would allocate the GPUs.
+				if e := request.Exactly; e == nil || e.AdminAccess == nil || !*e.AdminAccess {
+					t.Errorf("the claim allocates: %+v", request)
+				} else {
+					add("administrator access to %s of %s", e.AllocationMode, e.DeviceClassName)
+				}
 			}
 		case "ClusterRole", "Role":
 			var r rbacv1.ClusterRole
@@ -171,6 +189,8 @@ func TestRights(t *testing.T) {
 		{set: "features.slurmJobMapping=/run/slurm/gpus,features.ownership=false",
 			more: []string{"user 65534", "host /run/slurm/gpus, read-only"}, fewer: minimal},
 		{set: "gpu.access=cdi"},
+		{set: "gpu.access=claim,features.draCheckpoint=true", more: []string{"host /var/lib/kubelet/plugins/gpu.nvidia.com, read-only",
+			"claim gpus", "administrator access to All of gpu.nvidia.com"}},
 		{set: "gpu.access=none"},
 		{set: "gpu.access=hostDriver", more: []string{"privileged", "host /home/kubernetes/bin/nvidia at /usr/local/nvidia, read-only"}},
 		{set: "kubelet.root=/data/kubelet/", more: []string{"host /data/kubelet/pod-resources at /var/lib/kubelet/pod-resources, " +
@@ -343,6 +363,7 @@ func TestDriverAccess(t *testing.T) {
 		{"features.migMonitor=true", "nvidia", "all", "all", ""},
 		{"gpu.runtimeClassName=nvidia-legacy", "nvidia-legacy", "all", "", ""},
 		{"gpu.access=cdi", "", "void", "", "nvidia.com/gpu=all"},
+		{"gpu.access=claim,features.draCheckpoint=true", "", "void", "", ""},
 		{"gpu.access=hostDriver", "", "void", "", ""},
 		{"gpu.access=none", "", "", "", ""},
 	} {

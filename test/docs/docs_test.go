@@ -150,7 +150,8 @@ func TestQueries(t *testing.T) {
 }
 
 // otherPrograms are flags of other programs that the text mentions.
-var otherPrograms = []string{"--set", "--storage.tsdb.retention.time", "--pid", "--gpus", "--device", "--root-dir", "--query-retired-pages",
+var otherPrograms = []string{"--metric-labels-allowlist", "--set",
+	"--storage.tsdb.retention.time", "--pid", "--gpus", "--device", "--root-dir", "--query-retired-pages",
 	"--query-gpu", "--gpu-reset", "--reuse-values", "--reset-then-reuse-values", "--rewrite", "--profile", "--collect.backend",
 	"--namespace", "--group-add", "--enable-feature",
 	"--change-mig", "--cause-xids"} // of the hardware check

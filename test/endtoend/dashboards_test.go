@@ -21,6 +21,11 @@ var emptyInDemo = absent{
 	"gpu-capacity/Allocated and busy GPUs/D":    "the history is shorter than a week",
 	"gpu-capacity/Allocated and busy GPUs/E":    "the history is shorter than a week",
 	"gpu-capacity/Workloads with unused GPUs/E": "no prices are set",
+	"gpu-fleet/Node pools/E":                    "the history is shorter than a week",
+	"gpu-fleet/Zones/E":                         "the history is shorter than a week",
+	"gpu-fleet/Racks/E":                         "the history is shorter than a week",
+	"gpu-fleet/Teams/B":                         "the history is shorter than a week",
+	"gpu-fleet/Teams/D":                         "the history is shorter than a week",
 	"gpu-namespace/Cost of unused":              "no prices are set",
 	"gpu-namespace/Workloads/F":                 "no prices are set",
 

@@ -1,7 +1,7 @@
 // Command kubelet serves the PodResources API with the code of Kubernetes: its servers of v1 and v1alpha1, rate limiter,
 // feature gates, counters and socket setup. The test that runs this program provides the state that a kubelet's managers
 // would have: one line of JSON on standard input per change, each confirmed by a line on standard output. It is built
-// against two releases of Kubernetes and imports nothing of the exporter, because their generated messages differ.
+// against several releases of Kubernetes and imports nothing of the exporter, because their generated messages differ.
 package main
 
 import (

@@ -97,9 +97,8 @@ func (n *node) GetPodByName(namespace, name string) (*v1.Pod, bool) {
 	return nil, false
 }
 
-// UpdateAllocatedDevices implements podresources.DevicesProvider: devices of pods that are no longer active are
-// released.
-func (n *node) UpdateAllocatedDevices() {
+// update releases the devices of pods that are no longer active.
+func (n *node) update() {
 	live := map[string]bool{}
 	for _, p := range n.GetActivePods() {
 		live[string(p.UID)] = true
@@ -138,8 +137,8 @@ func entries(resource, id string, numa []int64) []*podresourcesv1.ContainerDevic
 	return out
 }
 
-// GetAllocatableDevices implements podresources.DevicesProvider.
-func (n *node) GetAllocatableDevices() []*podresourcesv1.ContainerDevices {
+// allocatable are the devices of the plugins that are connected.
+func (n *node) allocatable() []*podresourcesv1.ContainerDevices {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var out []*podresourcesv1.ContainerDevices
@@ -151,9 +150,8 @@ func (n *node) GetAllocatableDevices() []*podresourcesv1.ContainerDevices {
 	return out
 }
 
-// GetDynamicResources implements podresources.DynamicResourcesProvider. As in the kubelet, the CDI names of a
-// claim's devices grow from device to device.
-func (n *node) GetDynamicResources(pod *v1.Pod, container *v1.Container) []*podresourcesv1.DynamicResource {
+// claims are the claims of a container. As in the kubelet, the CDI names of a claim's devices grow from device to device.
+func (n *node) claims(pod *v1.Pod, container *v1.Container) []*podresourcesv1.DynamicResource {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var out []*podresourcesv1.DynamicResource
@@ -176,19 +174,12 @@ func (n *node) GetDynamicResources(pod *v1.Pod, container *v1.Container) []*podr
 	return out
 }
 
-// GetCPUs implements podresources.CPUsProvider. Every container has one CPU of its own, so that responses contain more
-// than devices.
-func (n *node) GetCPUs(string, string) []int64 { return []int64{1} }
-
 // GetAllocatableCPUs implements podresources.CPUsProvider.
 func (n *node) GetAllocatableCPUs() []int64 { return []int64{0, 1, 2, 3} }
 
-// GetMemory implements podresources.MemoryProvider.
-func (n *node) GetMemory(string, string) []*podresourcesv1.ContainerMemory {
-	return []*podresourcesv1.ContainerMemory{{MemoryType: "memory", Size: 1 << 30}}
-}
+// cpus and memory are those of a container: every one has some of its own, so that responses contain more than devices.
+func cpus() []int64 { return []int64{1} }
 
-// GetAllocatableMemory implements podresources.MemoryProvider.
-func (n *node) GetAllocatableMemory() []*podresourcesv1.ContainerMemory {
-	return []*podresourcesv1.ContainerMemory{{MemoryType: "memory", Size: 1 << 40}}
+func memory(size uint64) []*podresourcesv1.ContainerMemory {
+	return []*podresourcesv1.ContainerMemory{{MemoryType: "memory", Size: size}}
 }

@@ -1,5 +1,5 @@
 // Package podresources_test runs the exporter's client of the PodResources API against the server of Kubernetes itself, which test/kubelet
-// runs; the tests set the state that a kubelet's managers would report. KUBERNETES=1.34 takes that release instead of 1.36.
+// runs; the tests set the state that a kubelet's managers would report. KUBERNETES=1.36 or 1.34 takes that release instead of 1.37.
 package podresources_test
 
 import (
@@ -211,7 +211,7 @@ func TestClaimsBehindTheGate(t *testing.T) {
 	t.Parallel()
 	withServer(t, func(t *testing.T, program string) {
 		if !strings.HasSuffix(program, "1.34") {
-			return // In 1.36 the gate is locked on.
+			return // Since 1.36 the gate is locked on.
 		}
 		var s state
 		s.pod("b", "claims", "one")

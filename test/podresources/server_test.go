@@ -18,22 +18,23 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// modfiles of test/kubelet by release of Kubernetes.
-var modfiles = map[string]string{"1.36": "go.mod", "1.34": "kubernetes-1.34.mod"}
+// builds of test/kubelet by release of Kubernetes: the file of its modules, and the tag of its interfaces.
+var builds = map[string][2]string{"1.37": {"kubernetes-1.37.mod", "kubernetes137"}, "1.36": {"go.mod", ""},
+	"1.34": {"kubernetes-1.34.mod", ""}}
 
-// server is the program of test/kubelet, built once, of the release that KUBERNETES names: 1.36 if unset.
+// server is the program of test/kubelet, built once, of the release that KUBERNETES names: 1.37 if unset.
 var server = sync.OnceValues(func() (string, error) {
-	release := cmp.Or(os.Getenv("KUBERNETES"), "1.36")
-	modfile := modfiles[release]
-	if modfile == "" {
-		return "", fmt.Errorf("KUBERNETES must be 1.36 or 1.34, got %s", release)
+	release := cmp.Or(os.Getenv("KUBERNETES"), "1.37")
+	build, ok := builds[release]
+	if !ok {
+		return "", fmt.Errorf("KUBERNETES must be 1.37, 1.36 or 1.34, got %s", release)
 	}
 	dir, err := filepath.Abs(filepath.Join("..", "kubelet"))
 	if err != nil {
 		return "", err
 	}
 	path := filepath.Join(dir, "..", "..", "bin", "kubelet-"+release)
-	cmd := exec.Command("go", "build", "-o", path, "-modfile="+modfile, ".")
+	cmd := exec.Command("go", "build", "-o", path, "-modfile="+build[0], "-tags="+build[1], ".")
 	cmd.Dir = dir
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build the server of Kubernetes %s: %w\n%s", release, err, text)

@@ -4,7 +4,8 @@ import { createRoot } from 'react-dom/client';
 import { lastValueFrom } from 'rxjs';
 import {
   applyFieldOverrides, cacheFieldDisplayNames, CoreApp, createTheme, DataFrame, dataLinksOverrideProcessor,
-  displayNameOverrideProcessor, EventBusSrv, Field, FieldType, getDisplayValueAlignmentFactors, getFieldDisplayValues,
+  displayNameOverrideProcessor, EventBusSrv, Field, FieldType, getDisplayValueAlignmentFactors, getFieldDisplayName,
+  getFieldDisplayValues,
   identityOverrideProcessor, numberOverrideProcessor, Registry, renderMarkdown, standardTransformers,
   standardTransformersRegistry, ThemeContext, thresholdsOverrideProcessor, transformDataFrame,
   valueMappingsOverrideProcessor,
@@ -22,7 +23,11 @@ const timeZone = 'utc';
 
 // How each panel was drawn, for the check. Blank is a chart whose axis has no range, so that no line is visible.
 type State = 'pending' | 'data' | 'empty' | 'blank' | 'error';
-type Drawn = { id: number; panel: string; state: State; error?: string; empty: string[] };
+type Drawn = {
+  id: number; panel: string; state: State; error?: string; empty: string[];
+  columns?: Column[]; rows?: number; room?: number;
+};
+type Column = { name: string; identity: boolean; gauge: boolean; zeros: number };
 const drawn: Drawn[] = [];
 // Legends and tables are drawn again once measured: a page is settled after a second and ten frames without change.
 let changed = performance.now();
@@ -41,8 +46,93 @@ const settled = () => {
   return frames > 10;
 };
 const shows = (d: Drawn, text: string) => document.getElementById(`panel-${d.id}`)?.innerText.includes(text);
-const report = () => drawn.map((d) => (d.state === 'data' && shows(d, 'No data') ? { ...d, state: 'empty' } : d));
-Object.assign(window, { settled, report });
+const report = () => drawn.map(({ columns, ...d }) =>
+  ({ ...d, state: d.state === 'data' && shows(d, 'No data') ? 'empty' : d.state, faults: faults({ columns, ...d }) }));
+// A resized page is settled again once its panels are.
+const unsettle = () => {
+  changed = performance.now();
+  frames = 0;
+};
+performance.setResourceTimingBufferSize(5000);
+const answers = () => {
+  const all = performance.getEntriesByType('resource') as PerformanceResourceTiming[];
+  const own = all.filter((e) => e.name.includes('/api/v1/'));
+  return { queries: own.length, bytes: own.reduce((sum, e) => sum + e.decodedBodySize, 0) };
+};
+Object.assign(window, { settled, unsettle, report, answers });
+
+/** Whether a text inside is higher than its element, and not shown whole: a title that is wrapped once too often. */
+const low = (of: Element) => [of, ...of.querySelectorAll('*')].some((e) => e.scrollHeight > e.clientHeight + 1 &&
+  e.clientHeight > 0 && getComputedStyle(e).overflowY !== 'visible' && e.textContent?.trim());
+
+/** Whether a text inside is wider than its element, and not shown whole. */
+const clipped = (of: Element) => [of, ...of.querySelectorAll('*')].some((e) => e.scrollWidth > e.clientWidth + 1 &&
+  e.clientWidth > 0 && getComputedStyle(e).overflowX !== 'visible' && e.textContent?.trim());
+
+/** Whether the text of a cell is wider than the cell, also to its left, where numbers end. */
+function cutOff(cell: Element) {
+  const text = document.createRange();
+  text.selectNodeContents(cell);
+  const [of, all] = [cell.getBoundingClientRect(), text.getBoundingClientRect()];
+  return clipped(cell) || all.left < of.left - 1 || all.right > of.right + 1;
+}
+
+/**
+ * What a user could not read: cut titles, columns and cells, rows that are left out, and unknown values drawn as 0 %.
+ * On a page below 1600 px, tables may be scrolled sideways if their identity columns are first, and cells be cut.
+ */
+function faults(d: Drawn): string[] {
+  const panel = document.getElementById(`panel-${d.id}`)!;
+  const out: string[] = [];
+  const narrow = innerWidth < 1600;
+  const title = panel.querySelector('h2');
+  if (!title || clipped(title)) {
+    out.push('title cut');
+  }
+  const grid = panel.querySelector('[role="grid"]');
+  if (!d.columns || !grid) {
+    return out;
+  }
+  const box = grid.getBoundingClientRect();
+  const headers = [...grid.querySelectorAll('[role="columnheader"]')];
+  const bottom = Math.max(...headers.map((h) => h.getBoundingClientRect().bottom));
+  const values = d.columns.findIndex((c) => !c.identity);
+  const identityFirst = values < 0 || !d.columns.slice(values).some((c) => c.identity && c.name !== 'UUID');
+  if (grid.scrollWidth > grid.clientWidth + 1 && !(narrow && identityFirst)) {
+    out.push(`columns ${grid.scrollWidth - grid.clientWidth} px wider than the panel`);
+  }
+  out.push(...headers.filter((h) => clipped(h) || low(h)).map((h) => `title of column ${h.textContent} cut`));
+  const cells = [...grid.querySelectorAll('[role="gridcell"]')];
+  d.columns.forEach(({ name, gauge, zeros }, i) => {
+    const own = cells.filter((c) => c.getAttribute('aria-colindex') === String(i + 1));
+    const cut = narrow ? [] : own.filter(cutOff);
+    if (cut.length) {
+      out.push(`${cut.length} of ${own.length} in ${name} cut: ${cut[0].textContent}`);
+    }
+    if (own.filter((c) => /^0(\.0+)?\s*%$/.test(c.textContent!.trim())).length > zeros) {
+      out.push(`an unknown value of ${name} is 0 %`);
+    }
+    const unknown = own.filter((c) => c.textContent!.trim() === '–');
+    // The edge of a bar has its color; what surrounds the bar has no edge.
+    const drawn = (e: Element) => {
+      const { borderRightWidth: width, borderRightColor: color } = getComputedStyle(e);
+      return parseFloat(width) > 0 && !/^(transparent|rgba\(.*, 0\))$/.test(color);
+    };
+    if (gauge && unknown.some((c) => [...c.querySelectorAll('*')].some(drawn))) {
+      out.push(`an unknown value of ${name} is a bar`);
+    }
+  });
+  // A page of rows, or a grid that does not fill its panel, hides rows for which there is room.
+  const tops = cells.map((c) => c.getBoundingClientRect());
+  const height = tops[0]?.height ?? 36;
+  const room = Math.floor((box.top + d.room! - bottom) / height);
+  const shown = tops.filter((r) => r.top >= bottom - 1 && r.bottom <= box.top + d.room! + 1);
+  const visible = new Set(shown.map((r) => r.top)).size;
+  if (visible < Math.min(d.rows!, room)) {
+    out.push(`${visible} of ${d.rows} rows, room for ${room}`);
+  }
+  return out;
+}
 
 const transformers = Object.values(standardTransformers).map((t: any) =>
   ({ id: t.id, name: t.name, transformation: () => Promise.resolve(t), editor: () => null }));
@@ -138,11 +228,19 @@ function Values({ view, panel, data, width, height }: DataProps) {
   );
 }
 
-function Table({ view, panel, data, width, height }: DataProps) {
+function Table({ view, panel, data, result, width, height }: DataProps) {
   const { options: o, fieldConfig } = panel;
+  const frame = data[o.frameIndex ?? 0];
+  const seen = frame.fields.filter((f) => !f.config.custom?.hideFrom?.viz && !f.config.custom?.hidden);
+  const columns = seen.map((f) => ({
+    name: getFieldDisplayName(f, frame), identity: f.type === FieldType.string,
+    gauge: f.config.custom?.cellOptions?.type === 'gauge',
+    zeros: f.values.filter((v) => v != null && Math.abs(v) < 0.0005).length,
+  }));
+  Object.assign(result, { columns, rows: frame.length, room: height });
   const [sortBy, setSortBy] = useState(o.sortBy);
   return (
-    <TableNG data={data[o.frameIndex ?? 0]} width={width} height={height} noHeader={!o.showHeader}
+    <TableNG data={frame} width={width} height={height} noHeader={!o.showHeader}
       showTypeIcons={o.showTypeIcons} cellHeight={o.cellHeight} sortBy={sortBy} onSortByChange={setSortBy}
       enablePagination={o.enablePagination ?? o.footer?.enablePagination} timeRange={view.range}
       fieldConfig={fieldConfig} structureRev={1} getActions={() => []} />

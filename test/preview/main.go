@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/performance"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 )
@@ -32,6 +33,9 @@ type config struct {
 	width                              int64
 	views                              []string
 }
+
+// narrow is the width of the second window that a check draws the dashboards in.
+const narrow = 1280
 
 func main() {
 	var c config
@@ -145,12 +149,35 @@ type drawn struct {
 	State     string   `json:"state"`
 	Error     string   `json:"error,omitempty"`
 	Empty     []string `json:"empty"` // queries without a series
+	// Faults are what could not be read: cut titles and columns, rows left out, unknown values drawn as 0 %.
+	Faults []string `json:"faults"`
+	Width  int64    `json:"width"` // of the window
+}
+
+// cost is what a page took to draw, in terms that do not depend on what else the machine does.
+type cost struct {
+	Dashboard string `json:"dashboard"`
+	// CPU is the processor time of the page's main thread, in seconds, the page's own code included.
+	CPU     float64 `json:"cpu"`
+	Queries int     `json:"queries"`
+	Bytes   int     `json:"bytes"` // of the answers
+}
+
+// measure reads the processor time of the page's main thread.
+func (c *cost) measure(ctx context.Context) error {
+	metrics, err := performance.GetMetrics().Do(ctx)
+	for _, m := range metrics {
+		if m.Name == "TaskDuration" {
+			c.CPU = m.Value
+		}
+	}
+	return err
 }
 
 func load(ctx context.Context, c config, base, view string) error {
 	ctx, cancel := chromedp.NewContext(ctx) // a tab of its own
 	defer cancel()
-	ctx, cancelTime := context.WithTimeout(ctx, time.Minute)
+	ctx, cancelTime := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancelTime()
 	var failed []error
 	chromedp.ListenTarget(ctx, func(event any) {
@@ -163,20 +190,38 @@ func load(ctx context.Context, c config, base, view string) error {
 		address += "&rows=open"
 	}
 	var panels []drawn
+	uid, _, _ := strings.Cut(view, "?")
+	spent := cost{Dashboard: uid}
+	settled := chromedp.Poll(`window.settled?.()`, nil, chromedp.WithPollingTimeout(0))
 	// The window is high enough for a whole dashboard: tables draw only the rows that are in it.
-	err := chromedp.Run(ctx, chromedp.EmulateViewport(c.width, 6000), chromedp.Navigate(address),
-		chromedp.Poll(`window.settled?.()`, nil, chromedp.WithPollingTimeout(0)), chromedp.Evaluate(`report()`, &panels))
+	err := chromedp.Run(ctx, performance.Enable().WithTimeDomain(performance.EnableTimeDomainThreadTicks),
+		chromedp.EmulateViewport(c.width, 6000), chromedp.Navigate(address), settled,
+		chromedp.ActionFunc(func(ctx context.Context) error { return spent.measure(ctx) }),
+		chromedp.Evaluate(`answers()`, &spent), chromedp.Evaluate(`report()`, &panels))
 	if err != nil {
 		return errors.Join(append(failed, err)...)
 	}
-	uid, _, _ := strings.Cut(view, "?")
-	for _, p := range panels {
-		if p.Dashboard = uid; p.State == "error" {
-			failed = append(failed, fmt.Errorf("panel %q: %s", p.Panel, p.Error))
+	show := func(width int64) {
+		for _, p := range panels {
+			p.Dashboard, p.Width = uid, width
+			if p.State == "error" {
+				failed = append(failed, fmt.Errorf("panel %q: %s", p.Panel, p.Error))
+			}
+			if c.check {
+				_ = json.NewEncoder(os.Stdout).Encode(p)
+			}
 		}
-		if c.check {
-			_ = json.NewEncoder(os.Stdout).Encode(p)
+	}
+	show(c.width)
+	if c.check {
+		_ = json.NewEncoder(os.Stdout).Encode(spent)
+		panels = nil
+		err := chromedp.Run(ctx, chromedp.EmulateViewport(narrow, 6000), chromedp.Evaluate(`unsettle()`, nil), settled,
+			chromedp.Evaluate(`report()`, &panels))
+		if err != nil {
+			return errors.Join(append(failed, fmt.Errorf("at %d px: %w", narrow, err))...)
 		}
+		show(narrow)
 	}
 	if c.pictures != "" {
 		// The clip is inside the window: a capture beyond it would lay the page out again.

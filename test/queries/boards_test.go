@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/gpu-exporter/gpu-exporter/alerts"
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 )
 
 // shipped is what a dashboard's file says of queries, legends, columns and links.
@@ -189,6 +190,13 @@ func TestRecordingRulesAskForWhatExists(t *testing.T) {
 	known := Checker{Known: Metrics(), OneTarget: true}
 	// A rule of kube-prometheus that ours may read.
 	known.Known["namespace_workload_pod:kube_pod_owner:relabel"] = Labels{"cluster", "namespace", "workload", "workload_type", "pod"}
+	for _, d := range catalog.Dimensions() {
+		name := "kube_" + d.Object + "_labels"
+		known.Known[name] = known.Known[name].with("cluster", d.Object)
+		for _, l := range d.Labels {
+			known.Known[name] = known.Known[name].with(catalog.KubeStateLabel(l))
+		}
+	}
 	for _, r := range alerts.Records() {
 		got, err := known.Answer(r.Expr)
 		if err != nil {

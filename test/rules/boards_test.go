@@ -45,7 +45,8 @@ func TestHealthyBoardsAreQuiet(t *testing.T) {
 			}
 			var b strings.Builder
 			fmt.Fprintf(&b, "- interval: 5m\n  input_series:\n  - series: 'up{job=\"gpu-exporter\",instance=\"node-1\"}'\n    values: "+
-				"'1x20'\n")
+				"'1x20'\n  - series: 'kube_node_status_condition{node=\"node-1\",condition=\"Ready\",status=\"true\"}'\n"+
+				"    values: '1x20'\n")
 			for _, m := range exposed.FindAllStringSubmatch(string(text), -1) {
 				fmt.Fprintf(&b, "  - series: '%s'\n    values: '%sx20'\n", strings.ReplaceAll(m[1], "'", "''"), m[2])
 			}

@@ -128,6 +128,9 @@ func exporterCases(t *testing.T) map[string][]testCase {
 				series: "up{" + target + "} 1x4 stale _x30 1x20\n" + `up{job="prometheus",instance="x"} 1x60`,
 				checks: "4m -; 19m -; 20m one; 34m one; 39m one; 45m -"},
 			{name: "one that is down is there", series: "up{" + target + "} 0x30", checks: "20m -"},
+			{name: "the job has another name", series: `up{job="gpu-metrics",instance="n1"} 1x30
+				gpu_exporter_build_info{job="gpu-metrics",instance="n1",node="n1",version="1",revision="r",goversion="go"} 1x30`,
+				checks: "14m -; 16m one"},
 		},
 		"GPUExporterMissingOnNode": {
 			pulse(t, "GPUExporterMissingOnNode", "the node pool is new", 0,
@@ -253,6 +256,14 @@ func exporterCases(t *testing.T) map[string][]testCase {
 				checks: `19m -; 21m node="n1",problem="labels_not_honored"; 50m node="n1",problem="labels_not_honored"; 53m -`},
 			{name: "two GPUs and two pods, once each", series: "gpu_device_up{$A} 1x40\ngpu_device_up{$B} 1x40\n" +
 				"gpu_container_allocation_ratio{$A,$P,$WHOLE} 1x40", checks: "30m -"},
+		},
+		"GPUKubeStateMetricsAbsent": {
+			{name: "it comes after an hour", series: `gpu_node_allocatable_devices{node="n1",resource="nvidia_com_gpu"} 8x90
+				kube_node_status_condition{node="n1",condition="Ready",status="true"} _x65 1x40`,
+				checks: "59m -; 61m one; 64m one; 69m one; 75m -"},
+			{name: "it is scraped", series: `gpu_node_allocatable_devices{node="n1",resource="nvidia_com_gpu"} 8x90
+				kube_node_status_condition{node="n2",condition="Ready",status="true"} 1x90`, checks: "70m -"},
+			{name: "no kubelet: Docker, Slurm", series: "gpu_device_up{$A} 1x90", checks: "70m -"},
 		},
 		"GPURecordsAbsent": {
 			{name: "no rules until noon", series: info + " 1x60\ncluster:gpu_nodes:count _x20 1x40",

@@ -69,6 +69,26 @@ func recordings() []recording {
 	}
 	const old = `node="n3",uuid="GPU-E",gpu="0"`
 	return []recording{
+		{name: "the first label of each dimension, of what has GPUs",
+			series: dev("$A", "a", "busy", "0+60x60") + dev(node2("C"), "b", "idle", "0+60x60") +
+				"gpu_device_up{$A} 1x60\ngpu_device_up{" + node2("C") + "} 1x60\n" + podOn("$A", "p", "0+60x60", "1x60") +
+				`gpu_container_allocated_seconds_total{` + node2("C") + `,namespace="other",pod="q",container="c"} 0+60x60
+				kube_node_labels{node="n1",label_node_pool="x",label_eks_amazonaws_com_nodegroup="big",` +
+				`label_topology_kubernetes_io_zone="z"} 1x60
+				kube_node_labels{node="n9",label_node_pool="cpu"} 1x60
+				kube_namespace_labels{namespace="team",label_owner="ml"} 1x60
+				kube_namespace_labels{namespace="web",label_team="web"} 1x60` + "\n",
+			asks: []string{`20m | node:gpu_placement:info | node:gpu_placement:info{node="n1",pool="big",zone="z",rack="(no label)"} 1 & ` +
+				`node:gpu_placement:info{node="n2",pool="(no label)",zone="(no label)",rack="(no label)"} 1`,
+				`20m | namespace:gpu_team:info | namespace:gpu_team:info{namespace="team",team="ml"} 1 & ` +
+					`namespace:gpu_team:info{namespace="other",team="(no label)"} 1`}},
+		{name: "the worst GPUs and pods",
+			series: `gpu_temperature_celsius{$A,sensor="gpu"} 70x60
+				gpu_temperature_celsius{$A,sensor="memory"} 90x60
+				gpu_container_unused_seconds_total{$A,namespace="team",pod="p",container="c",state="idle"} 0+30x60
+				gpu_container_unused_seconds_total{$A,namespace="team",pod="q",container="c",state="idle"} 0x60` + "\n",
+			asks: []string{"40m | gpu:gpu_temperature_celsius:top20 | gpu:gpu_temperature_celsius:top20{$A} 70",
+				`40m | round(pod:gpu_unused_seconds:top20, 0.001) | {node="n1",namespace="team",pod="p"} 0.5`}},
 		{name: "each second of each GPU once, whatever the GPU",
 			series: dev("$A", "a", "busy", "0+60x60") + dev("$B", "a", "idle", "0+60x60") + dev(node2("C"), "b",
 				"unallocated", "0+60x60") +
@@ -109,12 +129,16 @@ func recordings() []recording {
 		{name: "a pod of which nothing is known is its own workload",
 			series: dev("$A", "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x60", "1x60") + podInfo("n1", "p-0",
 				"",
-				"", "1x60"),
+				"", "1x60") + "gpu_energy_joules_total{$A} 0+6000x60\ngpu_power_limit_watts{$A} 400x60\n",
 			asks: []string{
 				`10m | round(workload:gpu_allocated_seconds:rate5m, 0.001) | {namespace="team",workload_type="pod",workload="p-0",` +
 					`model="a"} 1`,
 				`10m | workload:gpu_pods:count | workload:gpu_pods:count{namespace="team",workload_type="pod",workload="p-0"} 1`,
 				`10m | round(workload:gpu_busy:ratio_max, 0.001) | {namespace="team",workload_type="pod",workload="p-0",model="a"} 1`,
+				`10m | workload:gpu_activity:ratio_max | workload:gpu_activity:ratio_max{namespace="team",workload_type="pod",` +
+					`workload="p-0",model="a"} 0.25`,
+				`10m | workload:gpu_activity:ratio_min | workload:gpu_activity:ratio_min{namespace="team",workload_type="pod",` +
+					`workload="p-0",model="a"} 0.25`,
 			}},
 		// q-0 has limits of its own, GPU B is not busy, and node n2's GPU has one container.
 		{name: "containers that use more of a shared GPU than they requested",

@@ -3,9 +3,6 @@ package rules_test
 import (
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -28,6 +25,7 @@ func vocabulary() map[string][]string {
 		"scrape_duration_seconds":   target,
 		"scrape_samples_scraped":    target,
 		"process_cpu_seconds_total": append(slices.Clone(target), "node"),
+		"prometheus_rule_evaluation_failures_total":     append(slices.Clone(target), "rule_group"),
 		"namespace_workload_pod:kube_pod_owner:relabel": {"cluster", "namespace", "workload", "workload_type", "pod"},
 		"kube_pod_container_resource_requests":          append(slices.Clone(pod), "container", "node", "resource", "unit", "uid"),
 		"kube_pod_status_phase":                         append(slices.Clone(pod), "phase", "uid"),
@@ -37,6 +35,13 @@ func vocabulary() map[string][]string {
 		"kube_node_status_capacity":                     append(slices.Clone(target), "node", "resource", "unit"),
 		"kube_node_spec_unschedulable":                  append(slices.Clone(target), "node"),
 		"kube_node_status_condition":                    append(slices.Clone(target), "node", "condition", "status"),
+	}
+	for _, d := range catalog.Dimensions() {
+		name := "kube_" + d.Object + "_labels"
+		out[name] = append(out[name], append(slices.Clone(target), d.Object)...)
+		for _, l := range d.Labels {
+			out[name] = append(out[name], catalog.KubeStateLabel(l))
+		}
 	}
 	for _, f := range catalog.All() {
 		out[f.Name] = append(f.AllLabels(), target...)
@@ -126,6 +131,9 @@ func (r *reader) selector(v *parser.VectorSelector) set {
 			continue
 		}
 		r.need(s, []string{m.Name}, v.String())
+		if m.Value == strings.ToUpper(m.Name) { // in a runbook it stands for the label of the alert
+			continue
+		}
 		if values := r.closed[v.Name][m.Name]; values != nil {
 			for _, value := range strings.Split(m.Value, "|") {
 				if !slices.Contains(values, value) {
@@ -189,6 +197,13 @@ func (r *reader) call(e *parser.Call) set {
 		s := maps.Clone(r.labels(e.Args[0]))
 		if src := text(3); src != "" {
 			r.need(s, []string{src}, e.String())
+		}
+		s[text(1)] = true
+		return s
+	case "label_join":
+		s := maps.Clone(r.labels(e.Args[0]))
+		for i := 3; i < len(e.Args); i++ {
+			r.need(s, []string{text(i)}, e.String())
 		}
 		s[text(1)] = true
 		return s
@@ -310,36 +325,6 @@ func TestRecordsReadThoseBefore(t *testing.T) {
 	}
 }
 
-// The queries of the runbooks are valid and read labels that exist.
-func TestRunbookQueries(t *testing.T) {
-	const page = "docs/alerts.md"
-	text, err := os.ReadFile(filepath.Join("..", "..", page))
-	if err != nil {
-		t.Fatal(err)
-	}
-	found, heads := 0, map[string]bool{}
-	for _, r := range bare(t, alerts.Default()) {
-		heads[strings.TrimSpace(r.Expr)] = true
-	}
-	for _, m := range regexp.MustCompile("(?s)```promql\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
-		// A head is the alert's own expression: TestAlerts shows that it returns the faulty object alone.
-		if !heads[strings.TrimSpace(m[1])] && !strings.Contains(m[1], `"NAMESPACE"`) {
-			t.Errorf("%s: the query is not that of an alert: %s", page, m[1])
-		}
-		queries := strings.Split(strings.TrimSpace(m[1]), "\n")
-		if _, err := parser.NewParser(parser.Options{}).ParseExpr(m[1]); err == nil { // one of several lines
-			queries = []string{m[1]}
-		}
-		for _, q := range queries {
-			found++
-			read(t, page, q)
-		}
-	}
-	if found < 3 {
-		t.Errorf("%s has %d queries", page, found)
-	}
-}
-
 // The cases' series are such as somebody exposes, with their labels.
 func TestCasesSpeakOfWhatExists(t *testing.T) {
 	known := vocabulary()
@@ -371,6 +356,7 @@ func TestReaderFindsFaults(t *testing.T) {
 		`gpu_device_up * on (node) group_left (pod) gpu_exporter_build_info`:           "the label pod is not among",
 		`sum without (uuid) (gpu_device_up)`:                                           "without()",
 		`label_replace(gpu_device_up, "x", "$1", "pod", "(.*)")`:                       "the label pod is not among",
+		`label_join(gpu_device_up, "x", ",", "node", "pod")`:                           "the label pod is not among",
 		`node:gpu_device_up:count{state="busy"}`:                                       "the label state is not among",
 		`sum by (cluster, uuid) (sum by (cluster, node) (gpu_device_up))`:              "the label uuid is not among",
 		`max_over_time((sum by (cluster) (rate(gpu_bsy_seconds_total[5m])))[1h:5m])`:   "no metric gpu_bsy_seconds_total",

@@ -33,6 +33,7 @@
 
 #define MAX_GPUS 16
 #define MAX_GI 16
+#define MAX_CI 8
 #define MAX_COMPONENTS 12
 #define MAX_MIG_DEVICES 8
 #define NONE (-1)
@@ -196,7 +197,7 @@ void control_hanging(int delta);
 
 /* Integrals over time, in nanoseconds. Under MIG an instance counts with its share of the GPU. */
 struct sums {
-    double busy, dram, gi[MAX_GI];
+    double busy, dram, gi[MAX_GI], ci[MAX_GI][MAX_CI];
 };
 
 void model_integrate(const struct gpu *c, int64_t t0, int64_t t1, struct sums *out, double *share);

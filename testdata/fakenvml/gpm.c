@@ -25,6 +25,7 @@ struct sample {
     const struct gpu *gpu; /* NULL: never taken */
     const struct layout *layout;
     int gi; /* NONE: the whole GPU */
+    int ci; /* NONE: all of the GPU instance */
     int64_t at;
     double busy;
 };
@@ -72,10 +73,10 @@ static bool offered(const struct call *call)
     return answer_u32(call, "GpmQueryDeviceSupport", 0, &supported) == NVML_SUCCESS && supported != 0;
 }
 
-static nvmlReturn_t take(const struct call *call, int gi, nvmlGpmSample_t sample)
+static nvmlReturn_t take(const struct call *call, int gi, int ci, nvmlGpmSample_t sample)
 {
     struct sample *s = sample_of(sample);
-    REQUIRE(s != NULL);
+    REQUIRE(s != NULL && ci < MAX_CI);
     if (!offered(call))
         return NVML_ERROR_NOT_SUPPORTED;
     struct sums sums = {0};
@@ -84,15 +85,16 @@ static nvmlReturn_t take(const struct call *call, int gi, nvmlGpmSample_t sample
     s->gpu = call->gpu;
     s->layout = call->layout;
     s->gi = gi;
+    s->ci = ci;
     s->at = call->now;
-    s->busy = gi < 0 ? sums.busy : sums.gi[gi];
+    s->busy = gi < 0 ? sums.busy : ci < 0 ? sums.gi[gi] : sums.ci[gi][ci];
     return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlGpmSampleGet(nvmlDevice_t device, nvmlGpmSample_t sample)
 {
     DEVICE_CALL("GpmSampleGet", device, ON_GPU | ON_MIG);
-    return take(&call, call.mig == NULL ? NONE : call.mig->gi, sample);
+    return call.mig == NULL ? take(&call, NONE, NONE, sample) : take(&call, call.mig->gi, call.mig->ci, sample);
 }
 
 nvmlReturn_t nvmlGpmMigSampleGet(nvmlDevice_t device, unsigned int gi, nvmlGpmSample_t sample)
@@ -101,7 +103,7 @@ nvmlReturn_t nvmlGpmMigSampleGet(nvmlDevice_t device, unsigned int gi, nvmlGpmSa
     if (!call.layout->current)
         return NVML_ERROR_NOT_SUPPORTED;
     REQUIRE(gi < MAX_GI && mig_first_device(call.layout, (int)gi) >= 0);
-    return take(&call, (int)gi, sample);
+    return take(&call, (int)gi, NONE, sample);
 }
 
 nvmlReturn_t nvmlGpmMetricsGet(nvmlGpmMetricsGet_t *get)
@@ -113,7 +115,8 @@ nvmlReturn_t nvmlGpmMetricsGet(nvmlGpmMetricsGet_t *get)
     const struct sample *a = sample_of(get->sample1), *b = sample_of(get->sample2);
     REQUIRE(a != NULL && b != NULL && a->gpu != NULL && get->numMetrics <= NVML_GPM_METRIC_MAX);
     /* Both from one session, one GPU, one instance of one layout, the older first. */
-    REQUIRE(a->session == b->session && a->gpu == b->gpu && a->gi == b->gi && a->layout == b->layout && a->at < b->at);
+    REQUIRE(a->session == b->session && a->gpu == b->gpu && a->gi == b->gi && a->ci == b->ci);
+    REQUIRE(a->layout == b->layout && a->at < b->at);
     call.gpu = b->gpu;
     struct moment m = {.scenario = call.scenario,
                        .gpu = b->gpu,

@@ -75,7 +75,7 @@ void model_integrate(const struct gpu *c, int64_t t0, int64_t t1, struct sums *o
             if (c->layouts[i].at > t && c->layouts[i].at < next)
                 next = c->layouts[i].at;
         }
-        int group[MAX_DEMANDS], on[MAX_GI + 1] = {0};
+        int group[MAX_DEMANDS], on[MAX_GI + 1] = {0}, compute[MAX_GI][MAX_CI] = {0};
         for (int i = 0; i < ndemands; i++) {
             int64_t until;
             group[i] = wave(&c->demands[i], t, &until) ? group_of(&c->demands[i], l) : NONE;
@@ -83,6 +83,8 @@ void model_integrate(const struct gpu *c, int64_t t0, int64_t t1, struct sums *o
                 next = until;
             if (group[i] >= 0)
                 on[group[i]]++;
+            if (group[i] > 0 && c->demands[i].ci < MAX_CI)
+                compute[group[i] - 1][c->demands[i].ci < 0 ? 0 : c->demands[i].ci]++;
         }
         double dt = (double)(next - t), weights[MAX_GI + 1];
         for (int g = 0; g <= MAX_GI; g++) {
@@ -91,6 +93,8 @@ void model_integrate(const struct gpu *c, int64_t t0, int64_t t1, struct sums *o
                 continue;
             if (g > 0) {
                 out->gi[g - 1] += dt;
+                for (int k = 0; k < MAX_CI; k++)
+                    out->ci[g - 1][k] += compute[g - 1][k] > 0 ? dt : 0;
                 weights[g] = (double)gi_slices(c, l, g - 1) / (l->slices > 0 ? l->slices : 7);
             }
             out->busy += dt * weights[g];
@@ -121,8 +125,11 @@ static void add(struct sums *sums, const struct sums *more, double sign)
 {
     sums->busy += sign * more->busy;
     sums->dram += sign * more->dram;
-    for (int g = 0; g < MAX_GI; g++)
+    for (int g = 0; g < MAX_GI; g++) {
         sums->gi[g] += sign * more->gi[g];
+        for (int k = 0; k < MAX_CI; k++)
+            sums->ci[g][k] += sign * more->ci[g][k];
+    }
 }
 
 /* Moves an integral to another time, forward or, with two threads, back. */

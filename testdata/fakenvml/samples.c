@@ -311,7 +311,7 @@ nvmlReturn_t nvmlDeviceGetAccountingPids(nvmlDevice_t device, unsigned int *coun
     if (r != NVML_SUCCESS)
         return r;
     unsigned int kept = ACCOUNTING_BUFFER, found = 0, ended = 0, room = *count;
-    answer_u32(&call, "AccountingPids", 0, &kept);
+    answer_u32(&call, "AccountingPids", 0, &kept); /* 0 outside the host's PID namespace: gpuacctGetAcctPids_IMPL */
     /* The newest demands come last in a scenario: those that ended are dropped from the front. */
     for (int pass = 0; pass < 2; pass++) {
         unsigned int skip = ended > kept ? ended - kept : 0;

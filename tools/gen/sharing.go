@@ -101,7 +101,9 @@ func sharingSchemes(root string) ([]byte, error) {
 		fmt.Fprintf(out, "| %s | %s | %s | %s | %s | %s | %s |\n", scheme, list(resources), strings.Join(by, ", "), list(limits), about,
 			read, ran)
 	}
-	return out.Bytes(), nil
+	end, err := os.ReadFile(filepath.Join(root, "testdata", "sharing", "end.md"))
+	out.Write(end)
+	return out.Bytes(), err
 }
 
 // list joins the distinct words in their order.

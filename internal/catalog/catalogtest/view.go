@@ -189,7 +189,8 @@ func fullGPU() gpu.GPU {
 func migGPU() gpu.GPU {
 	in := gpu.Instance{UUID: "MIG-22222222-0001-2222-2222-222222222222", GI: 7, Profile: "1g.10gb", Slices: 1,
 		PlacementStart: gpu.Some(0), PlacementSize: gpu.Some(1), Share: gpu.Some(gpu.Ratio(1.0 / 7)),
-		Compute: []gpu.ComputeInstance{{UUID: "MIG-22222222-0001-2222-2222-222222222222", CI: 0, SMs: gpu.Some(16)}}}
+		Compute: []gpu.ComputeInstance{{UUID: "MIG-22222222-0001-2222-2222-222222222222", CI: 0, SMs: gpu.Some(16)},
+			{UUID: "MIG-22222222-0002-2222-2222-222222222222", CI: 1, SMs: gpu.Some(8)}}}
 	activity := gpu.Activity{Method: gpu.Some(gpu.MethodGPM), Busy: gpu.Some(gpu.Seconds(6)),
 		Observed: gpu.Some(gpu.Seconds(10)), Profiled: gpu.Some(gpu.Seconds(10)), SMActive: gpu.Some(gpu.Seconds(5)),
 		SMOccupancy: gpu.Some(gpu.Seconds(4)), TensorActive: gpu.Some(gpu.Seconds(3)),
@@ -200,8 +201,9 @@ func migGPU() gpu.GPU {
 		State: gpu.DeviceUp,
 		Slow: gpu.Some(&gpu.Slow{MIGMode: gpu.Some(gpu.ModePair{Current: true, Pending: true}),
 			Instances: []gpu.Instance{in}}),
-		Instances: []gpu.InstanceActivity{{Instance: in, Activity: activity, AllocationRatio: gpu.Some(gpu.Ratio(1)),
-			Memory: gpu.Some(gpu.Memory{Total: 100, Used: 10, Free: 80, Reserved: gpu.Some(gpu.Bytes(10))})}},
+		Instances: []gpu.InstanceActivity{{Instance: in, Activity: activity, ComputeActivity: []gpu.Activity{activity, {}},
+			AllocationRatio: gpu.Some(gpu.Ratio(1)),
+			Memory:          gpu.Some(gpu.Memory{Total: 100, Used: 10, Free: 80, Reserved: gpu.Some(gpu.Bytes(10))})}},
 		AllocationRatio: gpu.Some(gpu.Ratio(1.0 / 7)),
 	}
 }

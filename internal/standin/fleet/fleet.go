@@ -172,13 +172,16 @@ func (f *Fleet) Len() int { return len(f.nodes) }
 // Node are the constant properties of a node.
 type Node struct {
 	Name, Cluster, Pool, Model string
+	Zone, Rack                 string // of its labels; empty: it has none
 	GPUs                       int
 }
 
 // Node returns the node of an index from 0 to Len()-1.
 func (f *Fleet) Node(i int) Node {
 	n := f.nodes[i]
-	return Node{Name: n.name, Cluster: n.cluster, Pool: n.rack.pool.Name, Model: n.rack.board.model, GPUs: len(n.gpus)}
+	zone, rack := n.location()
+	return Node{Name: n.name, Cluster: n.cluster, Pool: n.rack.pool.Name, Model: n.rack.board.model, Zone: zone, Rack: rack,
+		GPUs: len(n.gpus)}
 }
 
 // Find returns the index of a node by its name.

@@ -194,8 +194,10 @@ func KubeFamilies() []KubeFamily {
 			})},
 		{Name: "kube_node_labels", Help: "Kubernetes labels converted to Prometheus labels.",
 			read: nodes(func(k *kube, n kubeNode, emit KubeEmit) {
+				zone, rack := n.location()
 				emit(1, "node", n.name, "label_node_pool", n.rack.pool.Name, "label_nvidia_com_gpu_product",
-					strings.ReplaceAll(n.rack.board.model, " ", "-"))
+					strings.ReplaceAll(n.rack.board.model, " ", "-"), "label_topology_kubernetes_io_zone", zone,
+					"label_topology_kubernetes_io_rack", rack)
 			})},
 		{Name: "kube_node_spec_unschedulable", Help: "Whether a node can schedule new pods.",
 			read: nodes(func(k *kube, n kubeNode, emit KubeEmit) { emit(float64(b2i(n.cordoned)), "node", n.name) })},
@@ -299,6 +301,15 @@ func owners(kind, label, above string) func(*kube, KubeEmit) {
 				"owner_is_controller", "true")
 		}
 	}
+}
+
+// location is where a node stands. T4 nodes have no rack label, as nodes that nobody has labeled.
+func (n *node) location() (zone, rack string) {
+	zone = fmt.Sprintf("%s-%c", n.cluster, 'a'+n.rack.index%2)
+	if n.rack.board.key == "t4" {
+		return zone, ""
+	}
+	return zone, fmt.Sprintf("r%02d", n.rack.index+1)
 }
 
 func (n *node) address() string {

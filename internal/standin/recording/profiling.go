@@ -42,9 +42,18 @@ func (d *device) writeProfiling() {
 	default:
 		d.refuse("GpmMigSampleGet", refused)
 	}
+	for _, line := range d.calls["nvmlGpmSampleGet"] {
+		if len(line.Args) > 0 && line.Code != "SUCCESS" {
+			d.note("some of its compute instances could not be profiled (" + line.Code +
+				"), which a scenario cannot say of one alone.")
+		}
+	}
 	var order []uint32
 	for _, line := range d.calls["nvmlGpmMetricsGet"] {
 		var metrics []journal.Metric
+		if len(line.Args) == 2 {
+			continue // of a compute instance, whose metrics are those of its GPU instance in a scenario
+		}
 		if !decode(line, &metrics) || len(line.Args) != 1 {
 			d.recording.draft.System.Set("GpmMetricsGet", scenario.Code(line.Code))
 			continue

@@ -29,7 +29,7 @@
 //	at 60s gpu 0 Temperature[gpu] = 80       # from then on; "= default" takes it back
 //	at 60s gpu 0 lose                        # also reset_required, remove; restore ends them all
 //	at 60s gpu 0 hang UtilizationRates       # until restore; also: delay FieldValues 200ms
-//	at 60s gpu 0 xid 79                      # also: event 0x8000 data=1
+//	at 60s gpu 0 xid 48                      # also: event 0x8000 data=1
 //	at 60s gpu 0 mig pending on              # then: mig apply layout="..."
 //	at 60s driver unload                      # also load, mismatch, replace
 //

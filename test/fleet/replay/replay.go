@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -35,12 +36,45 @@ type Server struct {
 	DB     *tsdb.DB
 	Engine *promql.Engine
 	// Groups are evaluated in this order.
-	Groups  []*rules.Group
+	Groups []*rules.Group
+	// Costs are those of the last evaluation of each expression of a rule.
+	Costs map[string]Cost
+	// Relabel changes the labels of what Fleet scrapes; nil: none.
+	Relabel func(labels.Labels) labels.Labels
 	targets map[string]map[uint64]labels.Labels // series of the last scrape
 }
 
 // New returns a server with the recording rules and the alerts of a configuration, which is removed with the test.
 func New(tb testing.TB, c alerts.Config) *Server {
+	tb.Helper()
+	records, err := c.RecordingRules()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	alerting, err := c.AlertRules()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return WithRules(tb, append(records, alerting...))
+}
+
+// Cost is what the evaluation of an expression costs.
+type Cost struct {
+	// Samples are those that it loads, each as often as it is read.
+	Samples int64
+	// CPU is the processor time of this process meanwhile: other programs do not count, and garbage collection does.
+	CPU time.Duration
+}
+
+// CPU returns the processor time of this process.
+func CPU() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // it fails for another argument only
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// WithRules returns a server with some rules, which is removed with the test.
+func WithRules(tb testing.TB, all []alerts.RuleGroup) *Server {
 	tb.Helper()
 	must := func(err error) {
 		if err != nil {
@@ -55,18 +89,13 @@ func New(tb testing.TB, c alerts.Config) *Server {
 			MaxBlockDuration: int64(48 * time.Hour / time.Millisecond), WALSegmentSize: -1}, nil)
 	must(err)
 	tb.Cleanup(func() { must(db.Close()) })
-	s := &Server{DB: db, targets: map[string]map[uint64]labels.Labels{},
+	s := &Server{DB: db, targets: map[string]map[uint64]labels.Labels{}, Costs: map[string]Cost{},
 		Engine: promql.NewEngine(promql.EngineOpts{MaxSamples: 1e9,
 			Timeout: time.Hour, EnableAtModifier: true, NoStepSubqueryIntervalFn: func(int64) int64 { return 60000 },
 			Parser: parser.NewParser(parser.Options{})})}
-	records, err := c.RecordingRules()
-	must(err)
-	alerting, err := c.AlertRules()
-	must(err)
 	file := filepath.Join(dir, "rules.yaml")
-	all := append(records, alerting...)
 	must(os.WriteFile(file, []byte(alerts.RulesFile(all)), 0o600))
-	m := rules.NewManager(&rules.ManagerOptions{QueryFunc: rules.EngineQueryFunc(s.Engine, db), Appendable: db,
+	m := rules.NewManager(&rules.ManagerOptions{QueryFunc: s.evaluate, Appendable: db,
 		Queryable:  db,
 		NotifyFunc: func(context.Context, string, ...*rules.Alert) {}, Context: context.Background()})
 	groups, errs := m.LoadGroups(time.Minute, labels.EmptyLabels(), "", nil, false, file)
@@ -119,7 +148,11 @@ func (s *Server) Fleet(ctx context.Context, f *fleet.Fleet, sampler *expose.Samp
 				}
 			}
 			b.Sort()
-			put(b.Labels(), e.Value)
+			if l := b.Labels(); s.Relabel != nil {
+				put(s.Relabel(l), e.Value)
+			} else {
+				put(l, e.Value)
+			}
 		}
 	}
 	for i := range f.Len() {
@@ -150,17 +183,32 @@ func (s *Server) Eval(ctx context.Context, at time.Time) {
 
 // Query evaluates an expression at a time.
 func (s *Server) Query(ctx context.Context, expr string, at time.Time) (promql.Vector, error) {
+	v, _, err := s.query(ctx, expr, at)
+	return v, err
+}
+
+// evaluate is what a rule calls.
+func (s *Server) evaluate(ctx context.Context, expr string, at time.Time) (promql.Vector, error) {
+	begin := CPU()
+	v, samples, err := s.query(ctx, expr, at)
+	s.Costs[expr] = Cost{samples, CPU() - begin}
+	return v, err
+}
+
+func (s *Server) query(ctx context.Context, expr string, at time.Time) (promql.Vector, int64, error) {
 	q, err := s.Engine.NewInstantQuery(ctx, s.DB, nil, expr, at)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", expr, err)
+		return nil, 0, fmt.Errorf("%s: %w", expr, err)
 	}
 	defer q.Close()
 	r := q.Exec(ctx)
 	if r.Err != nil {
-		return nil, fmt.Errorf("%s: %w", expr, r.Err)
+		return nil, 0, fmt.Errorf("%s: %w", expr, r.Err)
 	}
+	samples := q.Stats().Samples.TotalSamples
 	if v, ok := r.Value.(promql.Scalar); ok {
-		return promql.Vector{{T: v.T, F: v.V}}, nil
+		return promql.Vector{{T: v.T, F: v.V}}, samples, nil
 	}
-	return r.Vector()
+	v, err := r.Vector()
+	return v, samples, err
 }

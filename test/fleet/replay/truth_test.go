@@ -18,6 +18,9 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/test/fleet/replay"
 )
 
+// price is that of a GPU-hour of each model.
+const price = 2.5
+
 // The tiles and table cells of the dashboards are what the script of a fleet says, added up without any rule: once on a
 // fleet that can be measured throughout, and once with MIG before Hopper, hidden processes, missing scrapes and lost
 // GPUs.
@@ -36,7 +39,12 @@ func TestDashboardsShowTheScript(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := replay.New(t, alerts.Default())
+			rules := alerts.Default()
+			rules.Prices = map[string]float64{}
+			for i := range f.Len() {
+				rules.Prices[f.Node(i).Model] = price
+			}
+			s := replay.New(t, rules)
 			s.Groups = slices.DeleteFunc(s.Groups,
 				func(g *replay.Group) bool { return strings.HasPrefix(g.Name(), "gpu-exporter-alerts") })
 			sampler := expose.NewSampler(f, func(name string) bool {
@@ -46,16 +54,28 @@ func TestDashboardsShowTheScript(t *testing.T) {
 			begin := fleet.DefaultEpoch().Add(15 * time.Hour)
 			w := dashboard.Window{From: begin.Add(15 * time.Minute), To: begin.Add(75 * time.Minute),
 				Step: time.Minute, Scrape: time.Minute}
-			for at := begin; !at.After(w.To); at = at.Add(time.Minute) {
-				if err := s.Fleet(t.Context(), f, sampler, at); err != nil {
-					t.Fatal(err)
+			minutes := func(from, to time.Time) {
+				for at := from; !at.After(to); at = at.Add(time.Minute) {
+					if err := s.Fleet(t.Context(), f, sampler, at); err != nil {
+						t.Fatal(err)
+					}
+					s.Eval(t.Context(), at)
 				}
-				s.Eval(t.Context(), at)
 			}
+			minutes(begin, w.To)
 			shown, cells := panels(t, s, w)
-			compare(t, shown, f.Truth(w.From, w.To), c.exact)
+			compared := comparison{t, cells, map[string]bool{}}
+			compared.tiles(shown, f.Truth(w.From, w.To), c.exact)
 			// Sums of half hours end with the last full one.
-			compareCells(t, cells, shown, f.Truth(w.From, w.To), f.Truth(begin, begin.Add(time.Hour)), c.exact)
+			compared.rows(shown, f.Truth(w.From, w.To), f.Truth(begin, begin.Add(time.Hour)), c.exact)
+			// All rules are evaluated in an even minute.
+			even := w.To.Add(time.Minute)
+			minutes(even, even)
+			w.From, w.To = w.From.Add(time.Minute), even
+			_, compared.cells = panels(t, s, w)
+			compared.current(newScript(t, f, even, 4*time.Minute), newScript(t, f, even, 3*time.Minute),
+				newScript(t, f, even, 29*time.Minute))
+			compared.complete()
 		})
 	}
 }
@@ -99,11 +119,13 @@ func panels(t *testing.T, s *replay.Server, w dashboard.Window) (map[string]floa
 	return tiles, cells
 }
 
-// compareCells holds the rows of tables against the script, and against the tiles that say their sums.
-func compareCells(t *testing.T, cells map[string]promql.Vector, shown map[string]float64, truth, halfHours *fleet.Truth, exact bool) {
+// rows holds the rows of tables against the script, and against the tiles that say their sums.
+func (c comparison) rows(shown map[string]float64, truth, halfHours *fleet.Truth, exact bool) {
+	t, cells := c.T, c.cells
 	t.Helper()
 	rows := func(column string, keys ...string) map[string]float64 {
 		out := map[string]float64{}
+		c.compared[column] = true
 		for _, e := range cells[column] {
 			var key []string
 			for _, k := range keys {
@@ -148,6 +170,7 @@ func compareCells(t *testing.T, cells map[string]promql.Vector, shown map[string
 			t.Errorf("gpu-health: the DRA driver's verdict %v on %s", e.F, e.Metric)
 		}
 	}
+	c.compared["gpu-health/Verdicts on a GPU B"] = true
 	if n := float64(len(cells["gpu-health/Verdicts on a GPU A"])); n != shown["gpu-health/Unhealthy"] {
 		t.Errorf("gpu-health: verdicts on %v GPUs, %v are not healthy", n, shown["gpu-health/Unhealthy"])
 	}
@@ -181,6 +204,56 @@ func compareCells(t *testing.T, cells map[string]promql.Vector, shown map[string
 	if compared < 4 {
 		t.Errorf("%d workloads compared", compared)
 	}
+	c.parts(shown, halfHours, rows, near, exact)
+}
+
+// parts holds columns against those that are compared with the script: shares, costs, and the same quantity elsewhere.
+func (c comparison) parts(shown map[string]float64, halfHours *fleet.Truth, rows func(string, ...string) map[string]float64,
+	near func(string, float64, float64, float64, float64), exact bool) {
+	c.Helper()
+	hours := rows("gpu-capacity/GPU-hours by state A", "state")
+	for state, v := range rows("gpu-capacity/GPU-hours by state B", "state") {
+		near("share of "+state, v, hours[state]/shown["gpu-capacity/All GPU-hours"], 1e-6, 1e-9)
+	}
+	for state, v := range rows("gpu-capacity/GPU-hours by state C", "state") {
+		if state != string(gpu.TimeUnavailable) { // a GPU that is not in NVML has no model, and no price
+			near("cost of "+state, v, price*hours[state], 1e-6, 1e-9)
+		}
+	}
+	keys := []string{"namespace", "workload"}
+	const all, worst = "gpu-namespace/Workloads ", "gpu-capacity/Workloads with unused GPUs "
+	for column, other := range map[string]string{worst + "B": all + "C", worst + "C": all + "G", worst + "D": all + "E",
+		worst + "E": all + "F", worst + "F": all + "B", worst + "G": "gpu-namespace/Idle now A", worst + "H": all + "J"} {
+		same, n := rows(other, keys...), 0
+		for k, v := range rows(column, keys...) {
+			if want, ok := same[k]; ok {
+				near(column+" "+k, v, want, 1e-6, 1e-9)
+				n++
+			}
+		}
+		if n == 0 {
+			c.Errorf("%s has no row of %s", column, other)
+		}
+	}
+	unused := rows(all+"D", keys...)
+	for k, v := range rows(all+"F", keys...) {
+		near("cost of "+k, v, price*unused[k], 1e-6, 1e-9)
+	}
+	busy := rows(all+"G", keys...)
+	for _, w := range halfHours.Workloads {
+		if w.Measured && exact && w.Allocated > 3000 && w.Lost == 0 {
+			near(w.Name+": busy of measured", busy[w.Namespace+"/"+w.Name], float64(w.Busy/(w.Busy+w.Gap+w.Idle)), 0.05, 0.03)
+		}
+	}
+	// Teams are the namespaces; ten of them are bars.
+	teams, sum := rows("gpu-fleet/Teams E", "team"), 0.0
+	for k, v := range rows("gpu-fleet/Unused GPU-hours by namespace A", "namespace") {
+		near("unused GPU-hours of "+k, v, teams[k], 1e-6, 1e-9)
+	}
+	for _, v := range teams {
+		sum += v
+	}
+	near("unused GPU-hours of teams", sum, shown["gpu-namespace/Gap"]+shown["gpu-namespace/Idle"], 1e-6, 1e-6)
 }
 
 func rowsOf(v promql.Vector, label, value string) (n float64) {
@@ -193,10 +266,13 @@ func rowsOf(v promql.Vector, label, value string) (n float64) {
 	return n
 }
 
-func compare(t *testing.T, shown map[string]float64, truth *fleet.Truth, exact bool) {
+// tiles holds the tiles against the script.
+func (c comparison) tiles(shown map[string]float64, truth *fleet.Truth, exact bool) {
+	t := c.T
 	t.Helper()
 	near := func(title string, want, share float64) {
 		t.Helper()
+		c.compared[title+" A"] = true
 		if got, ok := shown[title]; !ok || math.Abs(got-want) > share*math.Abs(want)+0.06 {
 			t.Errorf("%s shows %.3f (%v), the script says %.3f", title, got, ok, want)
 		}
@@ -223,6 +299,7 @@ func compare(t *testing.T, shown map[string]float64, truth *fleet.Truth, exact b
 				t.Errorf("%s has no tile %s", d.uid, word)
 			}
 			sum += v
+			c.compared[d.uid+"/"+word+" A"] = true
 			if exact {
 				near(d.uid+"/"+word, float64(truth.GPUs[state])/3600, 0.01)
 			} else if state != gpu.TimeUnknown && v > float64(truth.GPUs[state])/3600*1.01+0.05 {
@@ -236,6 +313,30 @@ func compare(t *testing.T, shown map[string]float64, truth *fleet.Truth, exact b
 	parts := shown["gpu-namespace/Busy"] + shown["gpu-namespace/Gap"] + shown["gpu-namespace/Idle"] +
 		shown["gpu-namespace/Unknown"]
 	near("gpu-namespace/All", parts, 0.005)
+	near("gpu-namespace/Cost of unused", price*(shown["gpu-namespace/Gap"]+shown["gpu-namespace/Idle"]), 1e-6)
+	var gap, idle, joules float64
+	for _, x := range truth.Workloads {
+		if x.Measured {
+			gap, idle, joules = gap+float64(x.Gap), idle+float64(x.Idle), joules+float64(x.Energy)
+		}
+	}
+	for _, tile := range []string{"gpu-namespace/Gap", "gpu-namespace/Idle", "gpu-namespace/Unknown", "gpu-namespace/Busy",
+		"gpu-workload/Busy of measured", "gpu-fleet/Energy", "gpu-device/Energy", "gpu-namespace/Energy", "gpu-workload/Energy"} {
+		c.compared[tile+" A"] = true
+	}
+	near("gpu-workload/Busy of measured", shown["gpu-namespace/Busy of measured"], 0.03)
+	// What pods used, and all that GPUs used.
+	near("gpu-workload/Energy", shown["gpu-namespace/Energy"], 0.05)
+	near("gpu-device/Energy", shown["gpu-fleet/Energy"], 0.05)
+	if shown["gpu-fleet/Energy"] < shown["gpu-namespace/Energy"] {
+		t.Errorf("pods used %v of %v kWh", shown["gpu-namespace/Energy"], shown["gpu-fleet/Energy"])
+	}
+	if exact {
+		near("gpu-namespace/Gap", gap/3600, 0.03)
+		near("gpu-namespace/Idle", idle/3600, 0.03)
+		near("gpu-namespace/Unknown", 0, 0)
+		near("gpu-namespace/Energy", joules/3.6e6, 0.03)
+	}
 	near("gpu-namespace/All", float64(allocated)/3600, 0.03)
 	near("gpu-namespace/Busy of measured", float64(busy/(busy+unused)), 0.03)
 	if exact {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -54,7 +55,7 @@ func cell(s any) string {
 
 // thousands rounds a number and groups its digits.
 func thousands(v float64) string {
-	s := fmt.Sprintf("%.0f", v)
+	s := fmt.Sprintf("%.0f", math.Round(v)+0) // -0.4 is 0, not -0
 	for i := len(s) - 3; i > 0; i -= 3 {
 		s = s[:i] + "," + s[i:]
 	}

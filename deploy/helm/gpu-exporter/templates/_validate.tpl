@@ -34,6 +34,9 @@ Contradictory values and old names, each refused with one line. values.schema.js
 {{- if and (eq .Values.gpu.access "runtimeClass") (not .Values.gpu.runtimeClassName) -}}
 {{- fail "gpu.access=runtimeClass requires gpu.runtimeClassName; if the default runtime gives access to the GPUs, set gpu.access=none" -}}
 {{- end -}}
+{{- if and (eq .Values.gpu.access "claim") $f.ownership (not $f.draCheckpoint) -}}
+{{- fail "gpu.access=claim requires features.draCheckpoint=true: the kubelet lists the exporter's own claim like any other, and only the DRA driver's checkpoint shows that it allocates nothing" -}}
+{{- end -}}
 {{- if and $f.migMonitor (ne .Values.gpu.access "runtimeClass") -}}
 {{- fail (printf "features.migMonitor requires gpu.access=runtimeClass: its variable has no effect with %s" .Values.gpu.access) -}}
 {{- end -}}

@@ -1,0 +1,25 @@
+package dashboards_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
+)
+
+// docs/dashboards.md has the labels of each dimension, in their order.
+func TestDocumentedLabels(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "docs", "dashboards.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range catalog.Dimensions() {
+		row := fmt.Sprintf("| `%s` | %ss | `%s` |\n", d.Name, d.Object, strings.Join(d.Labels, "`, `"))
+		if !strings.Contains(string(text), row) {
+			t.Errorf("docs/dashboards.md lacks the row %s", row)
+		}
+	}
+}

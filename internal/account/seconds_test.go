@@ -1,0 +1,117 @@
+package account
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// One GPU, half of it allocated to p since the first second, step by step. Busy time that is late is counted in the
+// seconds that follow, and at most as much as was not assigned; time without samples is unknown from five seconds on.
+func TestSecondsOfAnIncrement(t *testing.T) {
+	type seconds = map[gpu.TimeState]float64
+	l := New(Options{})
+	c := newGPU(gpu.Identity{UUID: "A"}, epoch)
+	r := &row{attribution: attributionExclusive}
+	p := c.parts[0]
+	p.rows, p.unallocated, p.unallocatedKnown = []rowShare{{row: r, share: .5, allocated: .5}}, .5, true
+	c.act.method, c.act.observed = gpu.MethodRing, 1
+	was := seconds{}
+	for i, s := range []struct {
+		elapsed, busy, observed, spacing float64
+		want                             seconds
+	}{
+		{2, 1, 2, 0, seconds{gpu.TimeBusy: 1, gpu.TimeGap: .5, gpu.TimeUnallocated: .5}},
+		{2, 0, 0, 0, seconds{gpu.TimeGap: 1, gpu.TimeUnallocated: 1}}, // lag 2
+		{2, 3, 4, 0, seconds{gpu.TimeBusy: 2}},                        // 1 carried over
+		{2, 0, 2, 0, seconds{gpu.TimeBusy: 1, gpu.TimeGap: .5, gpu.TimeUnallocated: .5}},
+		{5, 0, 0, 0, seconds{gpu.TimeGap: 2.5, gpu.TimeUnallocated: 2.5}},                   // lag 5, the limit
+		{1, 0, 0, 0, seconds{gpu.TimeUnknown: .5, gpu.TimeUnallocated: .5}},                 // beyond it
+		{2, 0, 0, 1, seconds{gpu.TimeUnknown: .5, gpu.TimeGap: .5, gpu.TimeUnallocated: 1}}, // with a second between reads: lag 6
+		{1, 100, 7, 0, seconds{gpu.TimeBusy: 1}},                                            // of 7 s, 5 are carried over
+		{4, 0, 4, 0, seconds{gpu.TimeBusy: 4}},
+		{4, 0, 4, 0, seconds{gpu.TimeBusy: 1, gpu.TimeGap: 1.5, gpu.TimeUnallocated: 1.5}},     // the last of them
+		{10, 4, 20, 0, seconds{gpu.TimeBusy: 4, gpu.TimeGap: 3, gpu.TimeUnallocated: 3}},       // observed more than elapsed
+		{10, 0, 0, 0, seconds{gpu.TimeUnknown: 2.5, gpu.TimeGap: 2.5, gpu.TimeUnallocated: 5}}, // 5 of 10
+		{0, 0, 0, 0, seconds{}},
+	} {
+		l.clock += s.elapsed
+		c.spacing, p.added = s.spacing, increment{busy: s.busy, observed: s.observed}
+		if s.busy > 0 {
+			r.lastBusyAt = l.clock
+		}
+		l.addTime(c, s.elapsed)
+		for _, use := range gpu.TimeStates {
+			near(t, fmt.Sprintf("step %d: %s", i, use), c.seconds[use]-was[use], s.want[use])
+			was[use] = c.seconds[use]
+		}
+	}
+	near(t, "gap of p", r.gap, was[gpu.TimeGap])
+	near(t, "idle of p", r.idle, was[gpu.TimeIdle])
+	// What is unread or lost has neither lag nor busy time to carry over.
+	for availability, use := range map[Availability]gpu.TimeState{Unavailable: gpu.TimeUnavailable, Unread: gpu.TimeUnknown} {
+		c.availability, p.lag, p.carry = availability, 3, 3
+		before := c.seconds[use]
+		l.addTime(c, 7)
+		if near(t, string(use), c.seconds[use]-before, 7); p.lag != 0 || p.carry != 0 {
+			t.Errorf("%s: %+v", use, p)
+		}
+	}
+}
+
+// Time of a GPU whose instances have an unknown size is unknown in full, and a GPU whose activity was never measured has
+// no idle time.
+func TestSecondsThatAreUnknown(t *testing.T) {
+	l := New(Options{})
+	for name, c := range map[string]struct {
+		change  func(c *device, p *part)
+		unknown float64 // of 4 s, of which nothing is unallocated
+	}{
+		"measured":                     {func(c *device, p *part) { p.added.observed = 4 }, 0},
+		"no method":                    {func(c *device, p *part) { c.act.method = "" }, 4},
+		"never observed":               {func(c *device, p *part) { c.act.observed = 0 }, 4},
+		"observed now":                 {func(c *device, p *part) { c.act.observed, p.added.observed = 0, 5 }, 0},
+		"an unknown size":              {func(c *device, p *part) { p.shareKnown, p.share = false, 0 }, 4},
+		"a quarter of an unknown size": {func(c *device, p *part) { p.share, p.added.observed = .75, 4 }, 1},
+		"slices without an instance":   {func(c *device, p *part) { p.kind, p.lag = spareSlices, 60 }, 0},
+	} {
+		d := newGPU(gpu.Identity{UUID: "A"}, epoch)
+		d.act.method, d.act.observed = gpu.MethodRing, 1
+		r := &row{attribution: attributionExclusive}
+		d.parts[0].rows, d.parts[0].lag = []rowShare{{row: r, share: 1, allocated: 1}}, 1
+		l.clock = 100
+		c.change(d, d.parts[0])
+		l.addTime(d, 4)
+		near(t, name, d.seconds[gpu.TimeUnknown], c.unknown)
+		near(t, name+": idle", d.seconds[gpu.TimeIdle]+d.seconds[gpu.TimeGap], 4-c.unknown)
+		if p := d.parts[0]; !p.shareKnown && (p.lag != 0 || p.carry != 0) || p.kind == spareSlices && p.lag != 0 {
+			t.Errorf("%s: %+v", name, p)
+		}
+	}
+}
+
+// Whether a container is idle follows its own last activity where it is measured, else that of the part, and in either
+// case its allocation: idle starts 60 s after the latest of them.
+func TestIdleSinceTheLatestOf(t *testing.T) {
+	for _, c := range []struct {
+		attribution          string
+		own, part, allocated float64
+		idle                 float64 // of the 10 s until 200
+	}{
+		{attributionProcess, 100, 190, 0, 10}, {attributionProcess, 190, 100, 0, 0}, {attributionProcess, 134, 190, 0, 6},
+		{attributionNone, 190, 100, 0, 10}, {attributionNone, 100, 190, 0, 0}, {"", 190, 134, 0, 6},
+		{attributionProcess, 100, 100, 190, 0}, {attributionProcess, 100, 100, 134, 6},
+	} {
+		l := New(Options{})
+		d := newGPU(gpu.Identity{UUID: "A"}, epoch)
+		d.act.method, d.act.observed, d.act.lastBusyAt = gpu.MethodRing, 1, c.part
+		r := &row{attribution: c.attribution, lastBusyAt: c.own, allocatedAt: c.allocated}
+		p := d.parts[0]
+		p.rows, p.added = []rowShare{{row: r, share: 1, allocated: 1}}, increment{observed: 10}
+		l.clock = 200
+		l.addTime(d, 10)
+		near(t, fmt.Sprintf("%+v", c), r.idle, c.idle)
+		near(t, fmt.Sprintf("%+v: gap", c), r.gap, 10-c.idle)
+	}
+}
