@@ -614,15 +614,7 @@ func TestLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	<-l.child.Done()
-	for range 100 {
-		if l.mu.Lock(); len(l.launches) == 3 {
-			l.mu.Unlock()
-			break
-		}
-		l.mu.Unlock()
-		time.Sleep(10 * time.Millisecond)
-	}
+	<-l.logged
 	if len(l.launches) != 3 || l.launches[0] <= 0 || l.launches[2] < l.launches[0] {
 		t.Errorf("launches: %v", l.launches)
 	}

@@ -44,6 +44,7 @@ type load struct {
 
 	child   *process.Child // nil: --load=manual
 	working chan struct{}  // closed at the first burst
+	logged  chan struct{}  // closed when everything that it printed is read
 
 	mu       sync.Mutex // guards what follows
 	pid      int
@@ -85,7 +86,7 @@ const startTimeout = time.Minute
 
 // startLoad starts a load and waits for its first burst. cgroup is the directory of a cgroup to start it in, if any.
 func startLoad(program string, uuids []string, env []string, cgroup string, args ...string) (*load, error) {
-	l := &load{name: strings.Join(args, " "), full: true, working: make(chan struct{})}
+	l := &load{name: strings.Join(args, " "), full: true, working: make(chan struct{}), logged: make(chan struct{})}
 	cmd := exec.Command(program, args...)
 	if cgroup != "" {
 		cmd = exec.Command("/bin/sh", append([]string{"-c", `echo $$ > "$0/cgroup.procs" && exec "$@"`, cgroup,
@@ -102,6 +103,7 @@ func startLoad(program string, uuids []string, env []string, cgroup string, args
 		return nil, errors.Join(err, r.Close())
 	}
 	go func() {
+		defer close(l.logged)
 		defer r.Close()
 		l.log(bufio.NewScanner(r))
 	}()
@@ -109,7 +111,14 @@ func startLoad(program string, uuids []string, env []string, cgroup string, args
 	case <-l.working:
 		return l, nil
 	case <-l.child.Done():
-		return nil, l.child.Exited()
+		// One that works for a moment may have exited before its log was read.
+		<-l.logged
+		select {
+		case <-l.working:
+			return l, nil
+		default:
+			return nil, l.child.Exited()
+		}
 	case <-time.After(startTimeout):
 		return nil, errors.Join(fmt.Errorf("load %s: no work within %v", l.name, startTimeout), l.child.Stop())
 	}
