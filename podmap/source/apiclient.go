@@ -72,20 +72,21 @@ type apiObject struct {
 // apiClient sends requests to the API server. It belongs to one goroutine.
 type apiClient struct {
 	api    APIOptions
+	grant  string // the permission that its requests need
 	client *http.Client
 	ca     []byte // that client trusts
 	// timeout is that of each phase of a request, and of a connection that is silent.
 	timeout time.Duration
 }
 
-func newAPIClient(api APIOptions) apiClient {
+func newAPIClient(api APIOptions, grant string) apiClient {
 	api.TokenFile = cmp.Or(api.TokenFile, DefaultTokenFile)
 	api.CAFile = cmp.Or(api.CAFile, DefaultCAFile)
 	if host := os.Getenv("KUBERNETES_SERVICE_HOST"); api.Server == "" && host != "" {
 		api.Server = "https://" + net.JoinHostPort(host, cmp.Or(os.Getenv("KUBERNETES_SERVICE_PORT"), "443"))
 	}
 	api.Server = strings.TrimSuffix(api.Server, "/")
-	return apiClient{api: api, timeout: listTimeout}
+	return apiClient{api: api, grant: grant, timeout: listTimeout}
 }
 
 // statusError is a refusal.
@@ -205,7 +206,7 @@ func (c *apiClient) explain(err error) string {
 		case http.StatusUnauthorized:
 			text = "token refused: mount a current token of the service account (automountServiceAccountToken)"
 		case http.StatusForbidden:
-			text = "forbidden: grant the service account list and watch on pods, or list on resourceslices, by a ClusterRole"
+			text = "forbidden: grant the service account " + c.grant + " by a ClusterRole"
 		case http.StatusNotAcceptable:
 			text = "the server cannot send metadata only, and whole pods are not requested"
 		}

@@ -21,15 +21,14 @@ import (
 
 // What an error of a request means, and what to do.
 func TestExplanationsOfTheAPI(t *testing.T) {
-	at := &apiClient{api: APIOptions{Server: "https://api"}}
+	at := &apiClient{api: APIOptions{Server: "https://api"}, grant: "list and watch on pods"}
 	for _, c := range []struct {
 		err  error
 		want string
 	}{
 		{&statusError{401, "Unauthorized"},
 			"https://api: token refused: mount a current token of the service account (automountServiceAccountToken)"},
-		{&statusError{403, "pods is forbidden"}, "https://api: forbidden: grant the service account list and watch on pods, " +
-			"or list on resourceslices, by a ClusterRole"},
+		{&statusError{403, "pods is forbidden"}, "https://api: forbidden: grant the service account list and watch on pods by a ClusterRole"},
 		{&statusError{406, "no"}, "https://api: the server cannot send metadata only, and whole pods are not requested"},
 		{&statusError{500, "etcd is gone"}, "https://api: HTTP 500: etcd is gone"},
 		{fmt.Errorf("read the list: %w", &statusError{401, ""}),
@@ -90,7 +89,7 @@ func TestRequestsThatCannotBeSent(t *testing.T) {
 		{APIOptions{Node: "n", Server: "http://a b"}, `parse "http://a b/x?": invalid character " " in host name`},
 		{APIOptions{Node: "n", Server: "https://api", CAFile: "/nowhere/ca.crt"}, "open /nowhere/ca.crt: no such file or directory"},
 	} {
-		client := newAPIClient(c.api)
+		client := newAPIClient(c.api, "")
 		if _, err := client.get(t.Context(), "/x", "", url.Values{}); err == nil || err.Error() != c.want {
 			t.Errorf("%+v: %v, want %q", c.api, err, c.want)
 		}
@@ -107,7 +106,7 @@ func TestDefaultServer(t *testing.T) {
 	} {
 		t.Setenv("KUBERNETES_SERVICE_HOST", c.host)
 		t.Setenv("KUBERNETES_SERVICE_PORT", c.port)
-		got := newAPIClient(APIOptions{Server: c.set, TokenFile: "/t", CAFile: "/c"}).api
+		got := newAPIClient(APIOptions{Server: c.set, TokenFile: "/t", CAFile: "/c"}, "").api
 		if got.Server != c.want || got.TokenFile != "/t" || got.CAFile != "/c" {
 			t.Errorf("%+v: %+v", c, got)
 		}
@@ -125,7 +124,7 @@ func (c *closing) CloseIdleConnections() { c.closed++ }
 // The certificates are read for every request; a client lives as long as they are the same.
 func TestCertificatesAreRotated(t *testing.T) {
 	a := newAPIServer(t)
-	c := newAPIClient(a.options())
+	c := newAPIClient(a.options(), "")
 	if err := c.connect(); err != nil {
 		t.Fatal(err)
 	}
@@ -312,7 +311,7 @@ func TestAServerThatHangs(t *testing.T) {
 			w.client.CloseIdleConnections()
 		})
 	}
-	if d := newAPIClient(APIOptions{}).timeout; d < 10*time.Second || d > time.Minute {
+	if d := newAPIClient(APIOptions{}, "").timeout; d < 10*time.Second || d > time.Minute {
 		t.Errorf("by default after %v", d)
 	}
 }

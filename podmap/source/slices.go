@@ -54,7 +54,7 @@ type SliceLister struct {
 
 // NewSliceLister returns a SliceLister; it connects to nothing yet.
 func NewSliceLister(api APIOptions, o Options) *SliceLister {
-	return &SliceLister{Options: o, apiClient: newAPIClient(api), version: "v1", sleep: sleepUntil}
+	return &SliceLister{Options: o, apiClient: newAPIClient(api, "list on resourceslices"), version: "v1", sleep: sleepUntil}
 }
 
 // Run lists until ctx is done.

@@ -46,7 +46,7 @@ type Watch struct {
 
 // NewWatch returns a Watch; it connects to nothing yet.
 func NewWatch(api APIOptions, o Options) *Watch {
-	return &Watch{Options: o, apiClient: newAPIClient(api), sleep: sleepUntil}
+	return &Watch{Options: o, apiClient: newAPIClient(api, "list and watch on pods"), sleep: sleepUntil}
 }
 
 func sleepUntil(ctx context.Context, d time.Duration) {

@@ -114,7 +114,17 @@ func TestAccepted(t *testing.T) {
 			if len(parsed) == 0 {
 				t.Fatal("there is nothing in it")
 			}
+			notes := ""
+			if s.values != "" {
+				notes = p.notes(t, s.values)
+			}
 			for _, o := range parsed {
+				if o.GetKind() == "ResourceClaimTemplate" && strings.Contains(notes, "resource.kubernetes.io/admin-access=true") {
+					if err := p.try(t, o); err == nil || !strings.Contains(err.Error(), "resource.kubernetes.io/admin-access: true") {
+						t.Errorf("%s: without the label that the notes name: %v", name(o), err)
+					}
+					p.allowAdminAccess(t, s.namespace)
+				}
 				if err := p.try(t, o); err != nil {
 					t.Errorf("%s is refused: %v", name(o), err)
 					continue
@@ -129,7 +139,7 @@ func TestAccepted(t *testing.T) {
 					t.Errorf("%s is not kept as it was sent:\n\t%s", name(o), strings.Join(gone, "\n\t"))
 				}
 			}
-			privileged := s.values == "" || strings.Contains(p.notes(t, s.values), "pod-security.kubernetes.io/enforce=privileged")
+			privileged := s.values == "" || strings.Contains(notes, "pod-security.kubernetes.io/enforce=privileged")
 			for _, o := range parsed {
 				pod := podOf(o)
 				if pod == nil {

@@ -81,7 +81,7 @@ func TestHelmFindsTheOperators(t *testing.T) {
 	p.prepare(t, false)
 	out := p.helm(t, "install", "gpu-exporter", chart(), "-n", "monitoring", "--create-namespace")
 	if names := p.released(t, "without operators"); containsKind(names, "PodMonitor") || containsKind(names, "PrometheusRule") ||
-		!strings.Contains(out, "Nothing scrapes it: this cluster has no PodMonitor") {
+		!strings.Contains(out, "Prometheus does not scrape it yet: this cluster has no PodMonitor") {
 		t.Errorf("installed %q, output:\n%s", names, out)
 	}
 	// Requesting a kind that the cluster lacks is refused and changes nothing.
@@ -92,7 +92,7 @@ func TestHelmFindsTheOperators(t *testing.T) {
 	p.prepare(t, true)
 	out = p.helm(t, "upgrade", "gpu-exporter", chart(), "-n", "monitoring")
 	if names := p.released(t, "with operators"); !containsKind(names, "PodMonitor") || !containsKind(names, "PrometheusRule") ||
-		strings.Contains(out, "Nothing scrapes it") {
+		strings.Contains(out, "does not scrape it yet") {
 		t.Errorf("upgraded to %q, output:\n%s", names, out)
 	}
 }
@@ -102,6 +102,8 @@ func TestHelmFindsTheOperators(t *testing.T) {
 func TestHelmUpgrades(t *testing.T) {
 	p := startPlane(t, admission("privileged"))
 	p.prepare(t, true)
+	p.namespace(t, "monitoring", "")
+	p.allowAdminAccess(t, "monitoring")
 	order := []string{"default", "everything", "default", "cdi", "openshift", "gke", "everything", "non-root", "kernel-log", "gpu-operator",
 		"gpu-cluster", "default"}
 	for name := range cases(t) {

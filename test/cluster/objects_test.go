@@ -179,6 +179,12 @@ func (p *plane) namespace(t *testing.T, name, level string) {
 	}
 }
 
+// allowAdminAccess sets the label by which a namespace may claim devices that others have (docs/install.md).
+func (p *plane) allowAdminAccess(t *testing.T, namespace string) {
+	t.Helper()
+	p.kubectl(t, "label", "namespace", namespace, "resource.kubernetes.io/admin-access=true", "--overwrite")
+}
+
 // prepare creates what a cluster with NVIDIA's toolkit has: the runtime class, and the operators' kinds if requested.
 func (p *plane) prepare(t *testing.T, operators bool) {
 	t.Helper()

@@ -126,8 +126,9 @@ func TestRights(t *testing.T) {
 		}{
 			{"default", nil, nil},
 			{"everything but the pods", []string{"-f", cases(t)["everything"], "--set",
-				"features.podMetadata=false,features.podLabels=null"}, nil},
-			{"everything", []string{"-f", cases(t)["everything"]}, []string{"list pods", "watch pods"}},
+				"features.podMetadata=false,features.podLabels=null"}, []string{"list resourceslices of resource.k8s.io"}},
+			{"everything", []string{"-f", cases(t)["everything"]},
+				[]string{"list pods", "list resourceslices of resource.k8s.io", "watch pods"}},
 			{"openshift", []string{"-f", cases(t)["openshift"]}, nil},
 		} {
 			p.namespace(t, "monitoring", "privileged")
