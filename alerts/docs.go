@@ -3,9 +3,10 @@ package alerts
 import (
 	_ "embed"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"text/template"
-	"time"
 )
 
 // alertsPage is docs/alerts.md with the runbooks; heads of alerts and the recording rules are inserted.
@@ -15,22 +16,23 @@ var alertsPage string
 
 // Markdown renders docs/alerts.md. It fails for an alert without a runbook and a runbook without an alert.
 func Markdown() (string, error) {
-	byName, written, interval := map[string]Alert{}, map[string]bool{}, map[string]time.Duration{}
-	for _, g := range AlertGroups() {
-		for _, a := range g.Alerts {
-			byName[a.Name], interval[a.Name] = a, g.Interval
-		}
+	byName, written := map[string]Alert{}, map[string]bool{}
+	for _, a := range Alerts() {
+		byName[a.Name] = a
 	}
 	t, err := template.New("alerts.md.tmpl").Funcs(template.FuncMap{
 		"records":   recordsTable,
 		"published": publishedRules,
+		"first":     func() string { return list(gpuQueries()) },
+		"slow":      slow,
+		"levels":    levels,
 		"alert": func(name string) (string, error) {
 			a, ok := byName[name]
 			if !ok || written[name] {
 				return "", fmt.Errorf("%s is no alert, or has two runbooks", name)
 			}
 			written[name] = true
-			return a.head(interval[name]), nil
+			return a.head(), nil
 		},
 	}).Parse(alertsPage)
 	if err != nil {
@@ -49,15 +51,12 @@ func Markdown() (string, error) {
 }
 
 // head is the heading of a runbook, which the alert's runbook_url links to, and what the alert's row says.
-func (a Alert) head(interval time.Duration) string {
+func (a Alert) head() string {
 	var b strings.Builder
 	// The link in Grafana's table has the name as it is spelled; headings have it in lower case.
 	fmt.Fprintf(&b, "<a id=\"%s\"></a>\n### %s\n\n*%s", a.Name, a.Name, a.Severity)
 	if a.For > 0 {
 		b.WriteString(", after " + formatDuration(a.For))
-	}
-	if interval > 0 {
-		b.WriteString(", evaluated every " + formatDuration(interval))
 	}
 	if a.Needs != "" {
 		b.WriteString(", needs " + a.Needs)
@@ -66,32 +65,51 @@ func (a Alert) head(interval time.Duration) string {
 		b.WriteString(", off by default")
 	}
 	b.WriteString(".* " + a.Summary)
+	own := slices.DeleteFunc(slices.Clone(a.Labels), func(l string) bool {
+		return slices.Contains(gpuLabels, l) || slices.Contains(podLabels, l)
+	})
+	if len(own) > 0 {
+		b.WriteString(" Own labels: " + code(own) + ".")
+	}
 	for i, k := range a.Parameters {
 		value := formatNumber(k.Number)
 		if k.Duration > 0 {
 			value = formatDuration(k.Duration)
 		}
-		b.WriteString([]string{" Thresholds: ", "; "}[min(i, 1)])
-		fmt.Fprintf(&b, "`%s` = %s, %s", k.Name, value, k.Help)
+		fmt.Fprintf(&b, "%s`%s=%s`: %s", []string{" ", "; "}[min(i, 1)], k.Name, value, k.Help)
 	}
 	if len(a.Parameters) > 0 {
 		b.WriteString(".")
 	}
-	if len(a.Labels) > 0 {
-		b.WriteString(" Labels: `" + strings.Join(a.Labels, "`, `") + "`;")
-	}
-	fmt.Fprintf(&b, " dashboard [%s](dashboards.md).\n\n```promql\n%s\n```\n\nQuery first", a.Dashboard.UID,
-		Default().expr(a.Expr, a.Parameters))
-	if n := needs(a.Queries()); n != "" {
+	queries := a.Queries()
+	b.WriteString("\n\nQuery")
+	if n := needs(queries); n != "" && n != "`kube_*` needs "+a.Needs {
 		b.WriteString(" (" + n + ")")
 	}
-	b.WriteString(":\n")
-	for _, q := range a.Queries() {
-		fmt.Fprintf(&b, "\n- %s: `%s`", q.Shows, q.With(strings.ToUpper))
-	}
+	b.WriteString(":\n\n" + list(slices.DeleteFunc(queries, func(q Query) bool { return slices.Contains(gpuQueries(), q) })))
 	return b.String()
 }
 
+func list(queries []Query) string {
+	var lines []string
+	for _, q := range queries {
+		lines = append(lines, fmt.Sprintf("- %s: `%s`", q.Shows, q.With(strings.ToUpper)))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// slow lists the chapters whose alerts are evaluated every seldom.
+func slow() string {
+	var out []string
+	for _, g := range AlertGroups() {
+		if g.Interval > 0 {
+			out = append(out, "*"+g.Title+"*")
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+// recordsTable has a row for the records that differ in their level alone.
 func recordsTable() string {
 	var b strings.Builder
 	for _, g := range Groups() {
@@ -100,18 +118,52 @@ func recordsTable() string {
 			every = "Evaluated every " + formatDuration(g.Interval) + ".\n\n"
 		}
 		fmt.Fprintf(&b, "### %s\n\n%s| record | labels | meaning |\n|---|---|---|\n", g.Name, every)
+		names, first := map[string][]string{}, []Record(nil)
 		for _, r := range g.Records {
+			if names[r.Help] == nil {
+				first = append(first, r)
+			}
+			names[r.Help] = append(names[r.Help], r.Name)
+		}
+		for _, r := range first {
 			help := r.Help
 			if r.Needs != "" {
 				help += " Needs " + r.Needs + "."
 			}
-			labels := ""
-			if len(r.Labels) > 0 {
-				labels = "`" + strings.Join(r.Labels, "`, `") + "`"
-			}
-			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", r.Name, labels, help)
+			fmt.Fprintf(&b, "| %s | %s | %s |\n", code(names[r.Help]), code(r.ownLabels()), help)
 		}
 		b.WriteString("\n")
 	}
 	return strings.TrimSpace(b.String())
+}
+
+// levelLabels are the labels of the levels that records are named after, beside the cluster's.
+func levelLabels() map[string][]string {
+	return map[string][]string{
+		"container": {"node", "uuid", "gpu", "namespace", "pod", "container"}, "gpu": {"node", "uuid"}, "pod": podLabels,
+		"node": {"node"}, "model": {"model"}, "workload": {"namespace", "workload_type", "workload"}, "namespace": {"namespace"},
+	}
+}
+
+// ownLabels are those that the level does not imply.
+func (r Record) ownLabels() []string {
+	level, _, _ := strings.Cut(r.Name, ":")
+	implied := levelLabels()[level]
+	return slices.DeleteFunc(slices.Clone(r.Labels), func(l string) bool { return slices.Contains(implied, l) })
+}
+
+func levels() string {
+	var lines []string
+	all := levelLabels()
+	for _, level := range slices.Sorted(maps.Keys(all)) {
+		lines = append(lines, fmt.Sprintf("`%s:` (%s)", level, code(all[level])))
+	}
+	return strings.Join(lines, ", ")
+}
+
+func code(words []string) string {
+	if len(words) == 0 {
+		return ""
+	}
+	return "`" + strings.Join(words, "`, `") + "`"
 }

@@ -20,11 +20,11 @@ type published struct {
 
 func publishers() []publisher {
 	const (
-		regulation = "No alert: regulation under load, not a fault. `gpu:gpu_clock_limited_seconds:rate5m` has the share of time by reason."
-		operator   = "No alert: a state of the operator, which its own metrics have. Keep the rule."
-		software   = "Regulation by the driver is normal; this alert fires close to the limit, before the hardware slows down."
+		regulation = "No alert: regulation under load; the share of time is in `gpu:gpu_clock_limited_seconds:rate5m`."
+		operator   = "No alert: a state of the operator; keep the rule."
+		software   = "Only close to the limit: regulation by the driver is normal."
 		ownLimit   = "By the GPU's own limits, not at a fixed temperature."
-		memory     = "Only where containers share the GPU: a framework that takes all memory of its own GPU is normal."
+		memory     = "Only on shared GPUs: a framework may take all memory of its own."
 	)
 	row := func(names, alerts, note string) published {
 		return published{strings.Fields(names), strings.Fields(alerts), note}
@@ -39,7 +39,7 @@ func publishers() []publisher {
 				row("NvidiaGpuXidCritical", "GPUXIDFatal", "Silent while GPURepairRequired or GPUUnavailable fires for the GPU."),
 				row("NvidiaGpuXidWarning", "GPUXIDWarning", ""),
 				row("NvidiaGpuUncorrectableEccErrors", "GPUUncorrectedECC",
-					"For new errors, 30 minutes; a count that stays is the reason `uncorrected_ecc` of `gpu_health_reason_info`."),
+					"For new errors; a count that stays is the reason `uncorrected_ecc` of `gpu_health_reason_info`."),
 				row("NvidiaGpuRowRemapFailure", "GPURepairRequired", ""),
 				row("NvidiaGpuRowRemapPending NvidiaGpuRetiredPagesPending", "GPURepairPending", ""),
 				row("NvidiaGpuThermalSlowdown", "GPUThermalSlowdown", ""),
@@ -53,7 +53,7 @@ func publishers() []publisher {
 			row("GPUOperatorNodeDeploymentFailed", "GPUNotOffered", ""),
 			row("GPUOperatorNodeDeploymentDriverFailed", "GPUDriverDown", ""),
 			row("GPUOperatorNodeDeploymentToolkitFailed", "", operator),
-			row("GPUOperatorNodeDeploymentCudaFailed", "", "No alert: the exporter runs no CUDA program. Keep the rule."),
+			row("GPUOperatorNodeDeploymentCudaFailed", "", "No alert: the exporter runs no CUDA program; keep the rule."),
 			row("GPUOperatorReconciliationFailed GPUOperatorReconciliationFailedNfdLabelsMissing "+
 				"GPUOperatorOpenshiftDriverToolkitEnabledNfdTooOld GPUOperatorOpenshiftDriverToolkitEnabledImageStreamMissing "+
 				"GPUOperatorOpenshiftDriverToolkitEnabledImageStreamBroken GPUOperatorOpenshiftDriverToolkitEnabledImageTagsMissing "+
@@ -79,16 +79,16 @@ func publishers() []publisher {
 			row("throttle-power throttle-board throttle-sync throttle-reliability", "", regulation),
 			row("throttle-util", "", "No alert: an idle GPU lowers its clocks; NVML does not count this time."),
 			row("gpu-temp-slowdown gpu-temp-shutdown gpu-mem-temp-slowdown gpu-mem-temp-shutdown", "GPUTemperatureHigh",
-				"By slowdown temperature, for memory by its maximum operating temperature; shutdown is above both."),
+				"By the slowdown temperature, for memory the maximum operating one; shutdown is above both."),
 			row("idle-gpu-high-temp", "",
-				"No alert: below its limits an idle GPU is not in danger; the dashboard GPU has temperature and activity."),
+				"No alert: below its limits an idle GPU is not in danger."),
 		}},
 		{"mitchross/k3s-argocd-proxmox", "0ef8377d44e5", []string{"monitoring/prometheus-stack/gpu-alerts.yaml"}, []published{
-			row("GPUHighUtilization GPUCriticalUtilization", "", "No alert: full use is the aim. GPUAllocatedIdle is the opposite."),
+			row("GPUHighUtilization GPUCriticalUtilization", "", "No alert: full use is the aim; the opposite is GPUAllocatedIdle."),
 			row("GPUHighMemoryUsage GPUCriticalMemoryUsage", "GPUSharedMemoryPressure", memory),
 			row("GPUHighTemperature GPUCriticalTemperature", "GPUTemperatureHigh", ownLimit),
-			row("GPUHighPowerDraw", "", "No alert: the driver enforces the power limit; a fixed number of watts depends on the model."),
-			row("GPUDown", "GPUExporterDown", "For the exporter, as the rule there; GPUUnavailable is for GPUs."),
+			row("GPUHighPowerDraw", "", "No alert: the driver enforces the power limit."),
+			row("GPUDown", "GPUExporterDown", "For the exporter; GPUUnavailable is for GPUs."),
 			row("GPULowClockSpeed", "GPUSlowWithoutReason", "Only while busy: idle GPUs lower their clocks."),
 		}},
 		{"darsh97/gpu-observability", "e0ba6887f8be", []string{"prometheus/alerts.yml"}, []published{

@@ -37,7 +37,7 @@ func (q Query) With(value func(label string) string) string {
 
 // beyondDefaults are the metrics of queries that an installation with default settings lacks, at least in part.
 var beyondDefaults = []struct{ metric, needs string }{
-	{"gpu_container_memory_used_bytes", "where containers share a GPU `features.processes` or `features.containerMemory`"},
+	{"gpu_container_memory_used_bytes", "on shared GPUs `features.processes` or `features.containerMemory`"},
 	{"gpu_container_mismatch", "`features.processes`"},
 	{"gpu_nvlink_link_errors_total", "`exporter.linkDetails`"},
 	{"gpu_taint_info", "`features.resourceSlices`"},
@@ -67,15 +67,21 @@ func needs(queries []Query) string {
 	return strings.Join(out, "; ")
 }
 
+// The queries of most alerts about GPUs, which the page has once.
+var (
+	verdict = Query{"verdict", "gpu_health{$gpu} == 1"}
+	reasons = Query{"its reasons", "gpu_health_reason_info{$gpu}"}
+	pods    = Query{"pods that the GPU is allocated to", "group by (namespace, pod) (gpu_container_allocation_ratio{$gpu})"}
+	address = Query{"PCI address, model and minor number", "gpu_info{$gpu}"}
+)
+
+func gpuQueries() []Query { return []Query{verdict, reasons, pods, address} }
+
 // Queries returns what to query first when the alert fires.
 func (a Alert) Queries() []Query {
 	var (
-		reasons  = Query{"reasons of the verdict", "gpu_health_reason_info{$gpu}"}
-		verdict  = Query{"verdict", "gpu_health{$gpu} == 1"}
-		pods     = Query{"pods that the GPU is allocated to", "group by (namespace, pod) (gpu_container_allocation_ratio{$gpu})"}
 		xids     = Query{"XIDs since the exporter started", "gpu_xid_events_total{$gpu} > 0"}
 		age      = Query{"seconds since the last one", "time() - gpu_xid_last_timestamp_seconds{$gpu,$xid}"}
-		address  = Query{"PCI address, model and minor number", "gpu_info{$gpu}"}
 		limits   = Query{"share of time with limited clocks, by reason", limitedRecord + "{$gpu}"}
 		heat     = Query{"temperatures", "gpu_temperature_celsius{$gpu}"}
 		requests = "sum by (namespace, pod) (kube_pod_container_resource_requests{$namespace,$resource}) * on (namespace, pod) " +

@@ -123,20 +123,17 @@ type perNode struct {
 func activity() []perNode {
 	return []perNode{
 		{"gpu_time_seconds", "rate5m", []string{"state"},
-			"GPUs by state, mean of the last 5 minutes. The sum over all states is the number of GPUs.",
+			"GPUs by state; the sum over all states is the number of GPUs.",
 			"rate(gpu_time_seconds_total[5m])"},
-		{"gpu_busy_seconds", "rate5m", nil, "Busy GPUs (GPU equivalents); divided by gpu_observed_seconds:rate5m, " +
-			"the mean utilization.",
+		{"gpu_busy_seconds", "rate5m", nil, "Busy GPUs (GPU equivalents); divided by gpu_observed_seconds:rate5m, the utilization.",
 			"rate(gpu_busy_seconds_total[5m])"},
 		{"gpu_observed_seconds", "rate5m", nil, "GPUs whose activity was observed.",
 			"rate(gpu_observed_seconds_total[5m])"},
 		{"gpu_sm_active_seconds", "rate5m", nil,
-			"GPU equivalents of active SMs; divided by gpu_profiled_seconds:rate5m, the mean SM activity (Hopper and " +
-				"newer).",
+			"GPU equivalents of active SMs (Hopper and newer); divided by gpu_profiled_seconds:rate5m, their activity.",
 			"rate(gpu_sm_active_seconds_total[5m])"},
 		{"gpu_tensor_active_seconds", "rate5m", nil,
-			"GPU equivalents of active tensor cores; divided by gpu_profiled_seconds:rate5m, their mean activity " +
-				"(Hopper and newer).",
+			"GPU equivalents of active tensor cores, likewise.",
 			"rate(gpu_tensor_active_seconds_total[5m])"},
 		{"gpu_profiled_seconds", "rate5m", nil, "GPUs covered by the GPM counters.",
 			"rate(gpu_profiled_seconds_total[5m])"},
@@ -148,12 +145,11 @@ func memoryAndPower() []perNode {
 	return []perNode{
 		{"gpu_memory_used_bytes", "sum", nil, "Used device memory.", "gpu_memory_used_bytes"},
 		{"gpu_memory_total_bytes", "sum", nil, "Device memory.", "gpu_memory_total_bytes"},
-		{"gpu_power_watts", "sum", nil, "Power draw: mean of the last 5 minutes for GPUs with an energy counter, " +
-			"otherwise the driver's average.",
+		{"gpu_power_watts", "sum", nil, "Power draw; without an energy counter the driver's average.",
 			"rate(gpu_energy_joules_total[5m]) or on (" + onGPU + ") gpu_power_watts"},
 		{"gpu_power_limit_watts", "sum", nil, "Sum of the enforced power limits.", "gpu_power_limit_watts"},
 		{"gpu_clock_limited_seconds", "rate5m", []string{"reason"},
-			"GPUs with limited clocks (GPU equivalents), by reason; reasons overlap. No series while none is limited.",
+			"GPU equivalents with limited clocks; reasons overlap. No series while none is limited.",
 			limitedRecord},
 	}
 }
@@ -186,8 +182,7 @@ func allocation() []perNode {
 func devices() []Record {
 	return []Record{
 		{Name: "cluster:gpu_busy_percent:count", Labels: []string{"model", "busy_percent"},
-			Help: "GPUs by utilization over the last 5 minutes: busy_percent 30 counts those from 30 % to below 40 " +
-				"%, 90 those up to 100 %.",
+			Help: "GPUs by utilization: busy_percent 30 counts those from 30 % to below 40 %, 90 those up to 100 %.",
 			Expr: `count_values by (cluster, model) ("busy_percent", clamp_max(floor(10 * (` +
 				withModel("sum by ("+onGPU+") (rate(gpu_busy_seconds_total[5m])) / (sum by ("+onGPU+
 					") (rate(gpu_observed_seconds_total[5m])) > 0)") + `)), 9) * 10)`},
@@ -196,19 +191,18 @@ func devices() []Record {
 			Expr: by("count", []string{"node", "uuid", "gpu"}, "group by ("+onGPU+
 				", gpu, namespace, pod) (gpu_container_allocation_ratio > 0)")},
 		{Name: "node:gpu_unallocated_devices:sum", Labels: []string{"node", "resource"},
-			Help: "Unallocated devices as reported by the kubelet, by resource.",
+			Help: "Unallocated devices as reported by the kubelet.",
 			Expr: by("sum", []string{"node", "resource"},
 				"max by (cluster, node, resource) (gpu_node_allocatable_devices) - max by (cluster, node, resource) "+
 					"(gpu_node_allocated_devices)")},
 		{Name: "node:gpu_schedulable_devices:sum", Labels: []string{"node", "resource"},
-			Help: "Unallocated devices by resource, on nodes that are Ready and not cordoned (where " +
-				"kube-state-metrics is scraped).",
+			Help: "Those on nodes that are Ready and not cordoned (where kube-state-metrics is scraped).",
 			Expr: "node:gpu_unallocated_devices:sum" + closedNodes},
 		{Name: "cluster:gpu_allocatable_devices:sum", Labels: []string{"resource"},
-			Help: "Allocatable devices, by resource.",
+			Help: "Allocatable devices.",
 			Expr: by("sum", []string{"resource"}, "gpu_node_allocatable_devices")},
 		{Name: "cluster:gpu_allocated_devices:sum", Labels: []string{"resource"},
-			Help: "Devices allocated to containers, by resource.",
+			Help: "Devices allocated to containers.",
 			Expr: by("sum", []string{"resource"}, "gpu_node_allocated_devices")},
 		{Name: "cluster:gpu_node_devices:sum", Labels: []string{"state"},
 			Help: "GPUs by state: up, failed, missing, detached.",
@@ -267,29 +261,28 @@ func problemGPUs() []Record {
 	return []Record{
 		// A rate covers five minutes of a GPU that has just disappeared; so must its model. A GPU without gpu_info (lost
 		// before it was ever read) has an empty model, so that it is part of every sum.
-		{Name: modelRecord, Labels: []string{"node", "uuid", "model"}, Help: "Model of each GPU; always 1.",
+		{Name: modelRecord, Labels: []string{"node", "uuid", "model"}, Help: "Model of each GPU.",
 			Expr: "group by (" + onGPU + ", model) (last_over_time(gpu_info[10m])) or on (" + onGPU + ") group by (" +
 				onGPU + ") (last_over_time(gpu_device_up[10m]))"},
 		{Name: xidRecord, Labels: []string{"node", "uuid", "gpu", "xid"},
-			Help: "XID errors since the exporter was started, by code; no series before the first.",
+			Help: "XIDs since the exporter started; no series before the first.",
 			Expr: "max by (" + gpuOf + ", xid) (gpu_xid_events_total > 0)"},
 		{Name: eccRecord, Labels: []string{"node", "uuid", "gpu", "severity"},
-			Help: "Memory errors since the driver was loaded, by severity; no series before the first.",
+			Help: "Memory errors since the driver was loaded; no series before the first.",
 			Expr: by("sum", []string{"node", "uuid", "gpu", "severity"}, "max by ("+gpuOf+
 				", severity, memory) (gpu_ecc_errors_total > 0)")},
 		{Name: limitedRecord, Labels: []string{"node", "uuid", "gpu", "reason"},
-			Help: "Share of the last 5 minutes in which the GPU's clocks were limited, by reason; no series while they are not.",
+			Help: "Share of time with limited clocks; no series while they are not.",
 			Expr: "max by (" + gpuOf + ", reason) (rate(gpu_clock_limited_seconds_total[5m]) > 0)"},
 		{Name: problemRecord, Labels: []string{"node", "uuid", "gpu", "problem", "state"},
-			Help: "Problems of GPUs, each with the verdict it leads to; always 1, no series without one. The reasons of " +
-				"gpu_health, and states relative to other GPUs or to time.", Expr: strings.Join(parts, "\n  or ")},
+			Help: "Problems of GPUs, each with the verdict it leads to: the reasons of gpu_health, and states relative to other " +
+				"GPUs or to time.", Expr: strings.Join(parts, "\n  or ")},
 		{Name: healthRecord, Labels: []string{"node", "uuid", "gpu", "state"},
-			Help: "Verdict on each GPU that is not healthy: that of the exporter, or degraded by the problems of the rules; " +
-				"always 1.",
+			Help: "Verdict on each GPU that is not healthy: the exporter's, or degraded by the problems of the rules.",
 			Expr: "group by (" + gpuOf + `, state) (gpu_health{state!="healthy"} == 1)` + "\n  or on (" + onGPU +
 				") group by (" + gpuOf + ", state) (" + problemRecord + `{state="degraded"})`},
 		{Name: verdictRecord, Labels: []string{"node", "uuid", "gpu", "by", "state"},
-			Help: "Verdicts of other programs on GPUs that any of them or the exporter finds not healthy; always 1. " +
+			Help: "Verdicts of other programs on GPUs that any of them or the exporter finds not healthy. " +
 				"by=dra_driver: the effect of a taint, or untainted.",
 			Expr: `label_replace(group by (` + gpuOf + `, state) (label_replace(gpu_taint_info, "state", "$1", "effect", "(.+)"))` +
 				"\n  or label_replace(group by (" + gpuOf + ") (" + healthRecord +
@@ -319,11 +312,11 @@ func events() []Record {
 			Help: "GPUs of the node with at least one problem, each counted once.",
 			Expr: by("count", []string{"node", "model"}, withModel(by("group", []string{"node", "uuid"}, healthRecord)))},
 		{Name: "node:gpu_xid_events:increase5m", Labels: []string{"node", "xid"},
-			Help: "XID errors of the last 5 minutes by code, from the counters; add them up over steps of 5 minutes.",
+			Help: "XIDs of the last 5 minutes, from the counters; add them up over steps of 5 minutes.",
 			Expr: by("sum", []string{"node", "xid"}, gained(xidRecord,
 				"cluster, node) last_over_time(node:gpu_device_up:count[10m] offset 5m)"))},
 		{Name: "node:gpu_ecc_errors:increase5m", Labels: []string{"node", "severity"},
-			Help: "Memory errors of the last 5 minutes, from the counters; add them up over steps of 5 minutes.",
+			Help: "Memory errors, likewise.",
 			Expr: by("sum", []string{"node", "severity"}, gained(eccRecord, onGPU+") (gpu_device_up offset 5m == 1)"))},
 	}
 }
@@ -361,7 +354,7 @@ func byLabels(name, object, all, help string) Record {
 		expr = fmt.Sprintf(`label_replace(label_replace(label_join(%[1]s, "%[2]s", ";", %[3]s), "%[2]s", "$1", "%[2]s", `+
 			`";*([^;]+).*"), "%[2]s", "%[4]s", "%[2]s", ";*")`, expr, d.Name, strings.Join(of, ", "), noLabel)
 	}
-	return Record{Name: name, Labels: labels, Help: help + ", from the labels that kube-state-metrics exports; always 1. " +
+	return Record{Name: name, Labels: labels, Help: help + ", from the labels that kube-state-metrics exports; " +
 		noLabel + ": none.", Expr: "topk by (" + one + ") (1, " + by("group", labels, expr) + ")"}
 }
 
@@ -394,7 +387,7 @@ func workloads() []Record {
 		") last_over_time(gpu_container_allocated_seconds_total[10m]))"
 	out := []Record{{
 		Name: "pod:gpu_workload:info", Labels: []string{"node", "namespace", "pod", "workload_type", "workload"},
-		Help: "Workload of each pod; always 1. From the exporter if it may query the API server, else from the " +
+		Help: "Workload of each pod: from the exporter if it may query the API server, else from the " +
 			"kube-prometheus rules for kube-state-metrics, else the pod itself.",
 		Expr: "topk by (" + onPod + ") (1, max by (" + onPod +
 			`, workload_type, workload) (last_over_time(gpu_pod_info{workload!=""}[10m])))` +
@@ -439,15 +432,15 @@ func workloadTime() []perWorkload {
 	return []perWorkload{
 		{"gpu_allocation", "sum", nil, "Allocated GPUs, including fractions.",
 			"sum by (" + onPod + ", uuid) (gpu_container_allocation_ratio)", "sum"},
-		{"gpu_allocated_seconds", "rate5m", nil, "Allocated GPUs, mean of the last 5 minutes.",
+		{"gpu_allocated_seconds", "rate5m", nil, "Allocated GPUs, mean of 5 minutes.",
 			"rate(gpu_container_allocated_seconds_total[5m])", "sum"},
 		{"gpu_busy_seconds", "rate5m", nil, "Busy GPUs (GPU equivalents), including GPUs that are not allocated to " +
 			"the container.", "rate(gpu_container_busy_seconds_total[5m])", "sum"},
 		{"gpu_observed_seconds", "rate5m", nil, "GPUs on which the container's activity was observed.",
 			"rate(gpu_container_observed_seconds_total[5m])", "sum"},
-		{"gpu_unused_seconds", "rate5m", []string{"state"}, "Unused allocated GPUs, by state: gap or idle.",
+		{"gpu_unused_seconds", "rate5m", []string{"state"}, "Unused allocated GPUs: gap or idle.",
 			"rate(gpu_container_unused_seconds_total[5m])", "sum"},
-		{"gpu_power_watts", "sum", nil, "Power attributed to the containers, mean of the last 5 minutes.",
+		{"gpu_power_watts", "sum", nil, "Power attributed to the containers.",
 			"rate(gpu_container_energy_joules_total[5m])", "sum"},
 	}
 }
@@ -464,7 +457,7 @@ const (
 func gpuActivity() []Record {
 	rate := func(counter string) string { return "sum by (" + onGPU + ") (rate(" + counter + "[5m]))" }
 	return []Record{{Name: activityRecord, Labels: []string{"node", "uuid"},
-		Help: "Activity of each GPU over the last 5 minutes: SM activity, or power over its limit before Hopper.",
+		Help: "Activity of each GPU: SM activity, or power over its limit before Hopper.",
 		Expr: rate("gpu_sm_active_seconds_total") + " / (" + rate("gpu_profiled_seconds_total") + " > 0) or on (" + onGPU +
 			") " + rate("gpu_energy_joules_total") + " / max by (" + onGPU + ") (gpu_power_limit_watts)"}}
 }
@@ -484,10 +477,9 @@ func workloadGauges() []perWorkload {
 func workloadActivity() []perWorkload {
 	const ratio = "rate(gpu_container_busy_seconds_total[5m]) / (rate(gpu_container_observed_seconds_total[5m]) > 0)"
 	return []perWorkload{
-		{"gpu_busy", "ratio_max", nil, "Utilization of the busiest container on a GPU over the last 5 minutes.", ratio,
+		{"gpu_busy", "ratio_max", nil, "Utilization of the busiest container on a GPU.", ratio,
 			"max"},
-		{"gpu_activity", "ratio_max", nil, "Activity of the most active whole GPU of the workload over the last 5 minutes: " +
-			"SM activity, or power over its limit before Hopper.", activityOfWhole, "max"},
+		{"gpu_activity", "ratio_max", nil, "Activity of the most active whole GPU of the workload.", activityOfWhole, "max"},
 		{"gpu_activity", "ratio_min", nil, "Activity of the least active whole GPU of the workload.", activityOfWhole, "min"},
 	}
 }
@@ -531,26 +523,24 @@ func halfHours() []Record {
 			Expr: "300 * " + by("sum", labels, "sum_over_time(workload:"+metric+":rate5m[30m:5m])")}
 	}
 	return []Record{
-		seconds("gpu_allocated_seconds", "Allocated GPU-seconds in the last half hour; one sample each half hour."),
-		seconds("gpu_busy_seconds", "Busy GPU-seconds in the last half hour; one sample each half hour."),
-		seconds("gpu_unused_seconds", "Unused allocated GPU-seconds in the last half hour; one sample each half hour."),
+		seconds("gpu_allocated_seconds", "Allocated GPU-seconds."),
+		seconds("gpu_busy_seconds", "Busy GPU-seconds."),
+		seconds("gpu_unused_seconds", "Unused allocated GPU-seconds."),
 		{Name: "workload:gpu_busy:ratio_p95_30m", Labels: labels,
-			Help: "95th percentile of the utilization of the busiest container in the last half hour; one sample " +
-				"each half hour.",
+			Help: "95th percentile of the utilization of the busiest container.",
 			Expr: by("max", labels, "quantile_over_time(0.95, workload:gpu_busy:ratio_max[30m])")},
 		{Name: "workload:gpu_memory_used_bytes:max30m", Labels: labels,
-			Help: "Maximum device memory used by one container on one GPU in the last half hour; one sample each " +
-				"half hour.",
+			Help: "Maximum device memory used by one container on one GPU, of 30 minutes.",
 			Expr: by("max", labels, "max_over_time(workload:gpu_memory_used_bytes:max[30m])")},
 		// What alerts compare with the past: days of each minute of ten thousand GPUs would cost seconds.
 		{Name: nvlinksRecord, Labels: gpu,
-			Help: "Maximum number of active NVLinks of each GPU in the last half hour; one sample each half hour.",
+			Help: "Maximum number of active NVLinks.",
 			Expr: by("max", gpu, `max_over_time(gpu_nvlink_links{state="up"}[30m])`)},
 		{Name: widthRecord, Labels: gpu,
-			Help: "Maximum number of PCIe lanes of each GPU in the last half hour; one sample each half hour.",
+			Help: "Maximum number of PCIe lanes.",
 			Expr: by("max", gpu, "max_over_time(gpu_pcie_link_width[30m])")},
 		{Name: gpusRecord, Labels: []string{"node"},
-			Help: "Maximum number of GPUs of each node in the last half hour; one sample each half hour.",
+			Help: "Maximum number of GPUs.",
 			Expr: "max_over_time(sum by (cluster, node) (node:gpu_device_up:count)[30m:5m])"},
 	}
 }
