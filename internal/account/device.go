@@ -266,9 +266,9 @@ func (c *device) weigh(f *gpu.Fast, first bool) {
 	}
 	c.weighable = true
 	c.weightsAge++
-	if ring, ok := f.Busy.Get(); !ok || c.act.method != gpu.MethodRing {
+	if !f.Busy.Present() || c.act.method != gpu.MethodRing {
 		c.explained = explained{} // there is nothing to compare with
-	} else if c.explained.add(samples, ring, c.act.rings[0].limit(0)); c.explained.proven {
+	} else if c.explained.add(samples, c.act.rings[0].scratch, c.act.rings[0].limit(0)); c.explained.proven {
 		c.hiddenUntil = c.clock + hiddenHold
 	}
 	replaced := false

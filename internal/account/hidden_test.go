@@ -237,6 +237,23 @@ func TestEvidenceOfHiddenWork(t *testing.T) {
 	}
 }
 
+// Hidden work is the same in whatever order the driver returns the samples of the ring.
+func TestHiddenWorkInAnyOrder(t *testing.T) {
+	for _, slots := range []bool{false, true} {
+		w := newWorld(t, "A")
+		c := w.devices[0]
+		w.users, w.allocs.List = testUsers, []gpu.Allocation{allocate("p", "A", 1)}
+		c.medium, c.hasWeights, c.util, c.slots = medium(3, 1, 1), true, 1, slots
+		for i := range 10 {
+			sm := map[bool]float64{true: 100, false: 50}[i < 5]
+			c.weights = []gpu.ProcessSample{{PID: 1, SM: sm, Time: int64((1000 + w.now + 2) * 1e6)}}
+			w.step(2)
+		}
+		value(t, "hidden", unattributedBy(t, w.device("A"), gpu.UnattributedHidden).Busy, 5)
+		closes(t, w, "A")
+	}
+}
+
 // A minute after hidden work beside a sole container it has the whole GPU again, though nothing runs on it, and though
 // the ring is no longer offered.
 func TestHiddenWorkIsOver(t *testing.T) {

@@ -29,6 +29,7 @@ type fakeGPU struct {
 	util         float64
 	noRing       bool
 	emptyRing    bool
+	slots        bool // the samples of the ring are in the order of its memory: it wrapped within them
 	watts        float64
 	joules       float64
 	weights      []gpu.ProcessSample
@@ -90,6 +91,9 @@ func (c *fakeGPU) fast(from, to float64) *gpu.Fast {
 		f.Busy = gpu.Some(regular(1000+from, 1000+to, .1, c.util*100))
 		if from == to {
 			f.Busy = gpu.Some(regular(990+from, 1000+to, .1, c.util*100))
+		}
+		if ring := f.Busy.Or(nil); c.slots {
+			f.Busy = gpu.Some(slices.Concat(ring[len(ring)/3:], ring[:len(ring)/3]))
 		}
 	}
 	return f

@@ -162,8 +162,8 @@ func (x *explained) take(busy float64) float64 {
 // each, and half a percent for the ring, proves nothing.
 //
 // Which period the means are over is not documented. All of the time since the newest sample is taken, the longest that
-// is possible.
-func (x *explained) add(samples []gpu.ProcessSample, ring gpu.Ring, limit float64) {
+// is possible. The ring is in the order of time.
+func (x *explained) add(samples []gpu.ProcessSample, ring []gpu.Sample, limit float64) {
 	known := len(x.cells)
 	for _, s := range ring {
 		if n := len(x.cells); s.Value >= 0 && s.Value <= 100 && s.Time > x.until && (n == 0 || s.Time > x.cells[n-1].Time) {
