@@ -17,6 +17,8 @@ func TestDriverCalls(t *testing.T) {
 	if err != nil || len(found) < 10 {
 		t.Fatalf("%d rows, %v", len(found), err)
 	}
+	// A ring of 100 samples of a sixth of a second allows as few reads as one of 72 of a fifth.
+	found = append(found, []string{"", "rtx-2080ti-loaded", "40", "20", "620"})
 	for _, row := range found {
 		t.Run(row[1], func(t *testing.T) {
 			isolated(t, func(t *testing.T) {

@@ -273,7 +273,7 @@ func TestNobodyAnswers(t *testing.T) {
 
 // TestRing: every sample once, whatever the pace, and none is made up.
 func TestRing(t *testing.T) {
-	for _, options := range []string{"", " unfilled=zeros", " clock=boot"} {
+	for _, options := range []string{"", " unfilled=zeros", " clock=boot", " order=slot"} {
 		t.Run(strings.TrimSpace(options), func(t *testing.T) {
 			r := playText(t, "gpu 0 board=b\n  ring period=100ms entries=100"+options+
 				"\nload gpu=0 busy=30% period=1s dram=50%\n")

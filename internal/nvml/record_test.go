@@ -204,6 +204,7 @@ func TestRecordActivity(t *testing.T) {
   Field[83] = 5000 + 250000*t
 gpu 0 board=b
 gpu 1 board=b
+  ring period=100ms entries=100 order=slot
 gpu 2 board=b
   ring period=200ms entries=50 clock=boot idle=stop
 process gpu=0 pid=10 memory=4GiB busy=30% dram=50%
@@ -229,7 +230,8 @@ load gpu=2 busy=10% period=2s
 	if len(processes) != 2 || processes[0].Memory.Or(0) != 4<<30 || processes[1].Memory.Present() {
 		t.Errorf("processes: %+v", processes)
 	}
-	for _, line := range []string{"ring period=100000us entries=100\n", "ring period=200000us entries=50 clock=boot idle=stop",
+	for _, line := range []string{"ring period=100000us entries=100\n", "ring period=100000us entries=100 order=slot\n",
+		"ring period=200000us entries=50 clock=boot idle=stop",
 		"Field[83] = 7505000 + 250000*t", "TotalEnergyConsumption = 7505000 + 250000*t"} {
 		if !strings.Contains(text, line) {
 			t.Errorf("%q is not in the recording:\n%s", line, text)

@@ -164,12 +164,14 @@ func TestJob(t *testing.T) {
 // The interval of the fast poll group and of reads of the ring follow its depth: half of it may pass between two reads. Hand
 // computed: a ring of D seconds allows an interval of D/2, of 0.5 s at least, and reads in every n-th poll, n·interval <= D/2, n <= 3.
 func TestRingDepth(t *testing.T) {
-	ms := time.Millisecond
+	const ms, sixth = time.Millisecond, 166_667 * time.Microsecond
 	for _, tt := range []struct {
 		fast, depth, period time.Duration
 		interval, every     time.Duration // every: between two reads of the ring, 0: in every poll
 	}{
 		{2 * second, 14400 * ms, 200 * ms, 2 * second, 6 * second}, // the H200's
+		{2 * second, 71 * sixth, sixth, 2 * second, 4 * second},    // 72 samples of a sixth of a second, as under R545
+		{2 * second, 99 * sixth, sixth, 2 * second, 6 * second},    // 100 of them, as under drivers up to 430
 		{2 * second, 12 * second, 100 * ms, 2 * second, 6 * second},
 		{2 * second, 11900 * ms, 100 * ms, 2 * second, 4 * second},
 		{2 * second, 8 * second, 100 * ms, 2 * second, 4 * second},

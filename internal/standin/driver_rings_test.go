@@ -115,6 +115,18 @@ load gpu=0 busy=100% from=2s to=3s
 				t.Errorf("%d, %v", len(got), r)
 			}
 		}},
+		{"the order of memory", "order=slot", func(t *testing.T, d nvml.Device, c *scenario.Control) {
+			c.Set(4700 * time.Millisecond) // cells 28 to 47: from slot 0 on 40 to 47, then 28 to 39
+			all, _ := samples(t, d, nvml.GPU_UTILIZATION_SAMPLES, 0)
+			var got []uint64
+			for _, s := range all {
+				got = append(got, (s.TimeStamp-all[8].TimeStamp)/100_000+28)
+			}
+			late, _ := samples(t, d, nvml.GPU_UTILIZATION_SAMPLES, all[1].TimeStamp)
+			if want := "[40 41 42 43 44 45 46 47 28 29 30 31 32 33 34 35 36 37 38 39]"; fmt.Sprint(got) != want || len(late) != 6 {
+				t.Errorf("%v and %d, want %s", got, len(late), want)
+			}
+		}},
 		{"a ring that stops when idle", "idle=stop", func(t *testing.T, d nvml.Device, c *scenario.Control) {
 			c.Set(1900 * time.Millisecond)
 			if got, r := samples(t, d, nvml.GPU_UTILIZATION_SAMPLES, 0); r != nvml.ERROR_NOT_FOUND {

@@ -144,7 +144,7 @@ struct gpu {
     unsigned domain, bus, device, minor;
     int64_t ring_period, window;
     unsigned ring_entries, ring_sizing;
-    bool ring_boot_clock, ring_zeros, ring_stops, ring_own_mean;
+    bool ring_boot_clock, ring_zeros, ring_slots, ring_stops, ring_own_mean;
     double idle_mw, busy_mw, idle_celsius, busy_celsius;
     struct demand *demands;
     int ndemands;

@@ -99,8 +99,14 @@ nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type, 
     }
     if (found == 0)
         return NVML_ERROR_NOT_FOUND;
+    /* In the order of memory the cells since the ring last wrapped come first. */
+    unsigned int wrapped = 0;
+    if (c->ring_slots) {
+        while (wrapped < found && wanted[wrapped] / c->ring_entries == wanted[0] / c->ring_entries)
+            wrapped++;
+    }
     for (unsigned int i = 0; i < found; i++) {
-        int64_t cell = wanted[found - 1 - i];
+        int64_t cell = wanted[(wrapped + found - 1 - i) % found];
         memset(&samples[i], 0, sizeof samples[i]);
         samples[i].timeStamp = cell_timestamp(c, cell);
         r = sample_value(&call, type, cell, &samples[i].sampleValue.uiVal);

@@ -256,6 +256,7 @@ static void read_gpu(struct scenario *s, struct words *w)
     c->ring_sizing = (unsigned)number(w);
     c->ring_boot_clock = number(w) != 0;
     c->ring_zeros = number(w) != 0;
+    c->ring_slots = number(w) != 0;
     c->ring_stops = number(w) != 0;
     c->ring_own_mean = number(w) != 0;
     c->window = number(w);

@@ -1,6 +1,7 @@
 package recording
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -43,10 +44,14 @@ func (l *ringLog) read(line journal.Line) {
 	}
 	seeding := l.last == 0
 	l.sizing = max(l.sizing, len(samples))
+	byTime := func(a, b journal.Sample) int { return cmp.Compare(a.Time, b.Time) }
+	filled := slices.DeleteFunc(slices.Clone(samples), func(s journal.Sample) bool { return s.Time == 0 })
+	l.slots = l.slots || !slices.IsSortedFunc(filled, byTime)
+	slices.SortStableFunc(filled, byTime)
 	var steps []uint64
 	previous, valid := l.last, 0
-	for _, s := range samples {
-		if s.Time == 0 || s.Time <= previous {
+	for _, s := range filled {
+		if s.Time <= previous {
 			continue
 		}
 		valid++
@@ -107,6 +112,9 @@ func (l *ringLog) statement() string {
 	}
 	if l.boot {
 		text += " clock=boot"
+	}
+	if l.slots {
+		text += " order=slot"
 	}
 	if l.gaps || l.last == 0 {
 		text += " idle=stop"

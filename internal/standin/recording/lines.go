@@ -165,6 +165,7 @@ type ringLog struct {
 	entries int    // of the first answer
 	period  uint64 // microseconds between samples; 0: not seen
 	boot    bool   // times count from boot
+	slots   bool   // samples are in the order of the ring's memory
 	gaps    bool   // it stops while the GPU is idle
 	filling bool   // it had more entries at the end than at the beginning
 	last    uint64 // the newest sample

@@ -18,7 +18,7 @@
 //	  Field[185,gpu] = power                  # a value of nvmlDeviceGetFieldValues, with scope
 //	  FanSpeed = !NOT_SUPPORTED               # a return code; also what an absent line means
 //	  Gpm[2] = 92*util                        # a GPM metric
-//	  ring period=166667us entries=72         # the driver's sample ring
+//	  ring period=166667us entries=72         # the driver's sample ring; order=slot: not in the order of time
 //	  model idle_watts=70 busy_watts=650 idle_celsius=34 busy_celsius=62
 //	  profile 1g.10gb number=0 id=19 slices=1 memory=9984MiB sms=16 count=7
 //	gpu 0 board=h100 pci=0000:53:00.0        # the lines below override the board's

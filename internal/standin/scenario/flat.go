@@ -48,9 +48,9 @@ func (c *GPU) flat(b *bytes.Buffer) {
 	if r.entries == 0 {
 		r.period = 0
 	}
-	fmt.Fprintf(b, "gpu %s %d %d %d %d %d %d %d %d %d %d %d %d %s %s %s %s\n", encode(string(c.UUID)), domain, bus,
+	fmt.Fprintf(b, "gpu %s %d %d %d %d %d %d %d %d %d %d %d %d %d %s %s %s %s\n", encode(string(c.UUID)), domain, bus,
 		device, c.Minor,
-		r.period, r.entries, r.sizing, bit(r.boot), bit(r.zeros), bit(r.stops), bit(r.ownMean), r.window,
+		r.period, r.entries, r.sizing, bit(r.boot), bit(r.zeros), bit(r.slots), bit(r.stops), bit(r.ownMean), r.window,
 		float(m.idleWatts*1000), float(m.busyWatts*1000), float(m.idleCelsius), float(m.busyCelsius))
 	for _, p := range c.profiles {
 		fmt.Fprintf(b, "profile %d %s %d %d %d %d %d %d %d %d %d %d %d\n", c.Index, encode(p.name), p.number, p.id,

@@ -352,7 +352,7 @@ func (p *parser) ring(tokens []token) error {
 	if p.current == nil {
 		return fmt.Errorf("expected a board or gpu statement before ring")
 	}
-	o, err := parseOptions(tokens, "period", "entries", "sizing", "clock", "unfilled", "idle", "window", "process_mean")
+	o, err := parseOptions(tokens, "period", "entries", "sizing", "clock", "unfilled", "order", "idle", "window", "process_mean")
 	if err != nil {
 		return err
 	}
@@ -378,7 +378,8 @@ func (p *parser) ring(tokens []token) error {
 	for _, c := range []struct {
 		name, off, on string
 		to            *bool
-	}{{"clock", "epoch", "boot", &r.boot}, {"unfilled", "drop", "zeros", &r.zeros}, {"idle", "zeros", "stop", &r.stops},
+	}{{"clock", "epoch", "boot", &r.boot}, {"unfilled", "drop", "zeros", &r.zeros},
+		{"order", "time", "slot", &r.slots}, {"idle", "zeros", "stop", &r.stops},
 		{"process_mean", "window", "own", &r.ownMean}} {
 		text, set := o[c.name]
 		if set && text != c.off && text != c.on {

@@ -61,6 +61,7 @@ type ring struct {
 	sizing  int  // what the sizing call answers
 	boot    bool // timestamps count from boot, not from 1970
 	zeros   bool // unfilled entries are returned as zeros
+	slots   bool // samples are returned in the order of the ring's memory, not of time
 	stops   bool // no samples while idle
 	ownMean bool // process utilization: mean over the process's own samples
 	window  time.Duration
