@@ -105,7 +105,7 @@ func TestHelmUpgrades(t *testing.T) {
 	p.namespace(t, "monitoring", "")
 	p.allowAdminAccess(t, "monitoring")
 	order := []string{"default", "everything", "default", "cdi", "openshift", "gke", "everything", "non-root", "kernel-log", "gpu-operator",
-		"gpu-cluster", "default"}
+		"gpu-cluster", "dcgm-names", "default"}
 	for name := range cases(t) {
 		if !slices.Contains(order, name) {
 			t.Errorf("the values file %s is in no upgrade", name)
@@ -116,7 +116,7 @@ func TestHelmUpgrades(t *testing.T) {
 			for i, values := range order {
 				args := []string{"install", "--create-namespace"}
 				if i > 0 {
-					args = []string{"upgrade", "--reset-values"} // without it, a file that says nothing stands for the values of before
+					args = []string{"upgrade", "--reset-values", "--history-max=0"} // without it, a file that says nothing stands for the values of before
 				}
 				p.helm(t, append(args, "gpu-exporter", chart(), "-n", "monitoring", "--server-side="+server, "-f", cases(t)[values])...)
 				names := p.released(t, fmt.Sprintf("step %d, %s", i, values))
@@ -145,8 +145,10 @@ func TestKubectlApplies(t *testing.T) {
 	p := startPlane(t, admission("restricted"))
 	p.prepare(t, true)
 	p.namespace(t, "gpu-operator", "privileged")
+	p.allowAdminAccess(t, "gpu-operator")
 	for _, how := range [][]string{nil, {"--server-side", "--force-conflicts"}} {
-		for _, dir := range []string{"base", "overlays/gke", "overlays/openshift", "overlays/gpu-operator", "base", "overlays/kind"} {
+		for _, dir := range []string{"base", "overlays/gke", "overlays/openshift", "overlays/gpu-operator",
+			"overlays/gpu-cluster", "base", "overlays/kind"} {
 			p.kubectl(t, append([]string{"apply", "--validate=strict", "-k", "deploy/kustomize/" + dir}, how...)...)
 		}
 		dir := p.withComponents(t)
