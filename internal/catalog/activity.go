@@ -10,12 +10,12 @@ func activity() Group {
 			Help: help, Source: source, Offered: offered, Read: activityValue(field),
 			Created: availableGPUs(func(c *gpu.GPU, emit gpuEmit) { emitCreated(emit, c.Created) })}
 	}
-	const notMIG = "GPUs not in MIG mode; in MIG mode Hopper and newer"
+	const notMIG = "in MIG mode Hopper and newer"
 	return Group{
 		Title: "Activity",
 		Intro: "The counters integrate the driver's utilization samples: the ratio of two rates is the mean " +
 			"utilization of any period, independent of the scrape interval. In the protobuf format they have start " +
-			"timestamps. The gauges show the last 60 s.",
+			"timestamps.",
 		Examples: []Example{
 			{"How busy was each GPU in the last ten minutes?",
 				`rate(gpu_busy_seconds_total[10m]) / rate(gpu_observed_seconds_total[10m])`},
@@ -23,16 +23,15 @@ func activity() Group {
 				`rate(gpu_tensor_active_seconds_total[10m]) / rate(gpu_profiled_seconds_total[10m])`},
 		},
 		Rows: []Family{
-			seconds("gpu_busy_seconds_total", "Time during which at least one kernel was running, since the exporter "+
-				"started.",
+			seconds("gpu_busy_seconds_total", "Time during which at least one kernel was running.",
 				"nvmlDeviceGetSamples (GPU utilization), else nvmlDeviceGetUtilizationRates; in MIG mode GPM metric "+
 					"1 of each instance, weighted by gpu_mig_share_ratio", notMIG,
 				func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.Busy }),
-			seconds("gpu_observed_seconds_total", "Time covered by gpu_busy_seconds_total, since the exporter started.",
+			seconds("gpu_observed_seconds_total", "Time covered by gpu_busy_seconds_total.",
 				"as gpu_busy_seconds_total", notMIG, func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.Observed }),
 			seconds("gpu_memory_busy_seconds_total",
-				"Time during which device memory was read or written, since the exporter started.",
-				"nvmlDeviceGetSamples (memory utilization), else nvmlDeviceGetUtilizationRates", "GPUs not in MIG mode",
+				"Time during which device memory was read or written.",
+				"nvmlDeviceGetSamples (memory utilization), else nvmlDeviceGetUtilizationRates", "not in MIG mode",
 				func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.MemoryBusy }),
 			{Name: "gpu_utilization_ratio", Scope: ScopeGPU,
 				Help:   "Mean of the driver's utilization samples over the last 60 s.",
@@ -43,13 +42,12 @@ func activity() Group {
 				Source: "as gpu_busy_seconds_total", Offered: notMIG,
 				Read: activityValue(func(a *gpu.Activity) gpu.Opt[gpu.Ratio] { return a.Peak })},
 			{Name: "gpu_last_busy_timestamp_seconds", Scope: ScopeGPU,
-				Help:   "Unix time at which the GPU was last busy; start of observation if it has not been busy since.",
+				Help:   "Unix time at which the GPU was last busy, or observation started if it has not been since.",
 				Source: "as gpu_busy_seconds_total", Offered: notMIG,
 				Read: availableGPUs(func(c *gpu.GPU, emit gpuEmit) { timestamp(emit, c.Activity.LastBusy) })},
 			{Name: "gpu_sampling_info", Scope: ScopeGPU,
-				Help: "Method by which the busy counters of the GPU are measured; always 1. ring: all of the " +
-					"driver's samples. rate: nvmlDeviceGetUtilizationRates at each poll. gpm: GPM counters of the " +
-					"MIG instances.",
+				Help: "Method by which the busy counters are measured. ring: all of the driver's samples. rate: " +
+					"nvmlDeviceGetUtilizationRates at each poll. gpm: GPM counters of the MIG instances.",
 				Labels: []string{"method"},
 				Read: availableGPUs(func(c *gpu.GPU, emit gpuEmit) {
 					if m, ok := c.Activity.Method.Get(); ok {
@@ -57,11 +55,10 @@ func activity() Group {
 					}
 				})},
 			{Name: "gpu_unmeasured_info", Scope: ScopeGPU,
-				Help: "Readings that are not exported because their values would be wrong; always 1. pcie_bytes: the " +
-					"driver's 32-bit counters overflow between polls and there are no GPM metrics to resolve that. " +
-					"memory_busy: an integrated GPU for which the driver always reports 0. memory: what NVML reports " +
-					"to the exporter is not the GPU's: own_limit, the exporter's cgroup has a memory limit; wrapped_library, " +
-					"another library intercepts NVML; total_too_small, the total contradicts the size of BAR1, the " +
+				Help: "Readings that are not exported because their values would be wrong. pcie_bytes: 32-bit counters overflow " +
+					"between polls, without GPM metrics to resolve that. memory_busy: the driver of an integrated GPU always " +
+					"reports 0. memory: what NVML reports is not the GPU's: own_limit, the exporter's cgroup has a memory limit; " +
+					"wrapped_library, another library intercepts NVML; total_too_small, it contradicts the size of BAR1, the " +
 					"product name or an earlier total.",
 				Labels: []string{"reading", "reason"},
 				Read: availableGPUs(func(c *gpu.GPU, emit gpuEmit) {
@@ -73,7 +70,7 @@ func activity() Group {
 				Help: "Utilization of a fixed-function engine over the driver's last sampling period (1/6 s to 1 " +
 					"s).",
 				Source:  "nvmlDeviceGetEncoderUtilization, GetDecoderUtilization, GetJpgUtilization, GetOfaUtilization",
-				Offered: "GPUs with the engine, not in MIG mode",
+				Offered: "not in MIG mode",
 				Labels:  []string{"engine"},
 				Read: fastGPU(func(f *gpu.Fast, emit gpuEmit) {
 					for _, e := range gpu.Engines {
@@ -91,7 +88,7 @@ func activity() Group {
 			sessions("capture", "Frame buffer capture", "nvmlDeviceGetFBCStats", 0,
 				func(m *gpu.Slow) gpu.Opt[gpu.Sessions] { return m.Capture }),
 			seconds("gpu_sm_active_seconds_total",
-				"Time during which an SM had a resident warp, averaged over the SMs, since the exporter started.",
+				"Time during which an SM had a resident warp, averaged over the SMs.",
 				"GPM metric 2", hopper,
 				func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.SMActive }),
 			seconds("gpu_sm_occupancy_seconds_total", "Resident warps divided by the maximum, integrated over time.",

@@ -26,16 +26,14 @@ func containers() Group {
 	}
 	return Group{
 		Title: "Containers",
-		Intro: "Usage of each container on the GPUs allocated to it. For every GPU, the containers and " +
-			"`gpu_unattributed_*` add up to the GPU's total; `gpu_attribution_error_ratio` is the difference. A " +
-			"container whose activity cannot be measured has no series here, never a 0. Values of `reason`: host (a " +
+		Intro: "The containers of a GPU and `gpu_unattributed_*` add up to the GPU's total; `gpu_attribution_error_ratio` is the " +
+			"difference. A container whose activity cannot be measured has no series here, never a 0. Values of `reason`: host (a " +
 			"process outside of pods), hidden (what visible processes do not explain), unresolved (a process or an allocation that " +
 			"could not be resolved to a container), unmeasured (several containers, and no figure for each), mps " +
 			"(MPS clients, not reported one by one), driver (contexts of the driver and of the MPS server), idle " +
 			"(allocated to no container). When a container stops, its gauges are no longer exported; its counters " +
-			"are exported for five more minutes. In the protobuf format its counters have start timestamps: Prometheus 3 " +
-			"with --enable-feature=created-timestamp-zero-ingestion counts the first increment of a new container, which " +
-			"rate() and increase() otherwise miss.",
+			"are exported for five more minutes. In the protobuf format they have start timestamps, by which Prometheus 3 " +
+			"with --enable-feature=created-timestamp-zero-ingestion counts the first increment of a new container.",
 		Examples: []Example{
 			{"Which pods have not used their GPUs for 20 minutes?",
 				`sum by (node, namespace, pod) (gpu_container_allocation_ratio) and on (node, namespace, pod) ` +
@@ -78,19 +76,17 @@ func containers() Group {
 				Help: "Processes of the container on the GPU.", Source: "NVML process lists",
 				Read: containerGauge(func(c *gpu.ContainerGPU) gpu.Opt[int] { return c.Processes })},
 			{Name: "gpu_container_last_busy_timestamp_seconds", Scope: ScopeContainer,
-				Help: "Unix time at which the container was last busy on the GPU; start of observation if it has not " +
-					"been busy since.",
+				Help: "Unix time at which the container was last busy on the GPU, or observation started if it has not been since.",
 				Read: containerGPUs(false, func(c *gpu.ContainerGPU, emit gpuEmit) { timestamp(emit, c.LastBusy) })},
 			{Name: "gpu_container_allocated_since_timestamp_seconds", Scope: ScopeContainer,
-				Help: "Unix time at which the GPU was allocated to the container; absent for allocations older than " +
-					"the exporter until a data source reports it.", Source: "kubelet PodResources",
+				Help: "Unix time at which the GPU was allocated to the container; absent if that was before the exporter started " +
+					"and no data source reports it.", Source: "kubelet PodResources",
 				Read: containerGPUs(false, func(c *gpu.ContainerGPU, emit gpuEmit) { timestamp(emit, c.Since) })},
 			{Name: "gpu_container_attribution_info", Scope: ScopeContainer,
-				Help: "Method by which the container's busy time is measured, and data source of its allocation; " +
-					"always 1. exclusive: the GPU is allocated to it alone. process: samples of its processes. mig: " +
-					"its MIG instance. none: not measured. memory is the source of gpu_container_memory_used_bytes. gpu: all " +
-					"of the GPU or MIG instance. process: NVML process lists. cgroup, driver: account of its cgroup by the " +
-					"kernel or the driver.",
+				Help: "Method by which the container's busy time is measured, and data sources of its allocation and memory. " +
+					"method: exclusive, the GPU is allocated to it alone; process, samples of its processes; mig, its MIG " +
+					"instance; none, not measured. memory: gpu, all of the GPU or MIG instance; process, NVML process lists; " +
+					"cgroup or driver, account of its cgroup by the kernel or the driver.",
 				Labels: []string{"method", "source", "memory"},
 				Read: containerGPUs(false, func(c *gpu.ContainerGPU, emit gpuEmit) {
 					if c.Attribution != "" {
@@ -115,16 +111,16 @@ func containers() Group {
 				Help: "Used GPU memory not attributed to any container, by reason.", Labels: []string{"reason"},
 				Read: unattributed(func(u gpu.Unattributed) gpu.Opt[float64] { return asFloat(u.Memory) })},
 			{Name: "gpu_attribution_error_ratio", Scope: ScopeGPU,
-				Help: "Relative difference between the GPU's total and the sum of its containers and the " +
-					"unattributed remainder.", Labels: []string{"quantity"},
+				Help:   "Relative difference between the GPU's total and the sum of containers and unattributed remainder.",
+				Labels: []string{"quantity"},
 				Read: availableGPUs(func(c *gpu.GPU, emit gpuEmit) {
 					for _, e := range c.AttributionErrors {
 						emit(float64(e.Ratio), e.Quantity)
 					}
 				})},
-			process("gpu_process_busy_seconds_total", "Time during which the process was running a kernel, as a part of "+
-				"gpu_busy_seconds_total, since the first process list that contained it. command=\"other\", without pid: busy time "+
-				"of no process with series.", "nvmlDeviceGetProcessUtilization, not in MIG mode",
+			process("gpu_process_busy_seconds_total", "Part of gpu_busy_seconds_total in which the process was running a kernel, "+
+				"since it was first listed. command=\"other\", without pid: busy time of no process with series.",
+				"nvmlDeviceGetProcessUtilization, not in MIG mode",
 				func(p *gpu.ProcessActivity) gpu.Opt[float64] { return asFloat(p.Busy) }),
 			process("gpu_process_memory_used_bytes", "Device memory used by the process. command=\"other\", without pid: the "+
 				"rest of gpu_memory_used_bytes.", "process lists of NVML",

@@ -7,9 +7,9 @@ import (
 func exporter() Group {
 	return Group{
 		Title: "Exporter",
-		Intro: "The number of container series is limited: at most `gpu_exporter_container_accounts_limit` times " +
-			"about fifteen. Containers above the limit are aggregated into `pod=\"other\"` of each GPU (with an " +
-			"empty namespace), so that the sums over containers still add up. The exporter also exposes `process_*`, " +
+		Intro: "At most `gpu_exporter_container_accounts_limit` containers, counted once per GPU, have series of their own (about " +
+			"fifteen each); the others are aggregated into `pod=\"other\"` of each GPU, with an empty namespace. The exporter also " +
+			"exposes `process_*`, " +
 			"some `go_*` (both read in the medium poll group) and `promhttp_*`.",
 		Examples: []Example{
 			{"Which data source is down, and where?", `gpu_exporter_source_up == 0`},
@@ -18,14 +18,13 @@ func exporter() Group {
 		},
 		Rows: []Family{
 			{Name: "gpu_exporter_build_info", Scope: ScopeExporter,
-				Help: "Version of the exporter; always 1.", Labels: []string{"version", "revision", "goversion"},
+				Help: "Version of the exporter.", Labels: []string{"version", "revision", "goversion"},
 				Read: node(func(v *gpu.View, emit gpuEmit) {
 					emit(1, v.Build.Version, v.Build.Revision,
 						v.Build.GoVersion)
 				})},
 			{Name: "gpu_exporter_feature", Type: StateSet, Scope: ScopeExporter,
-				Help: "State of an optional feature; 1 for the current state. The landing page shows how to enable " +
-					"it.",
+				Help:   "State of an optional feature; 1 for the current state. The landing page shows how to enable it.",
 				Labels: []string{"feature", "state"},
 				Read: node(func(v *gpu.View, emit gpuEmit) {
 					for _, f := range v.Features {
@@ -35,7 +34,7 @@ func exporter() Group {
 					}
 				})},
 			{Name: "gpu_exporter_paused", Scope: ScopeExporter,
-				Help:   "Whether NVML is shut down so as not to block a change of the GPU configuration, by reason.",
+				Help:   "Whether NVML is shut down for a change of the GPU configuration, by reason.",
 				Labels: []string{"reason"},
 				Read: node(func(v *gpu.View, emit gpuEmit) {
 					for _, p := range v.Paused {
@@ -82,7 +81,7 @@ func exporter() Group {
 					}
 				}},
 			{Name: "gpu_exporter_call_errors_total", Scope: ScopeExporter,
-				Help:   "Failed driver calls, by return code; calls that the GPU does not support are not counted.",
+				Help:   "Failed driver calls by return code, without those that the GPU does not support.",
 				Labels: []string{"call", "code"},
 				Read: node(func(v *gpu.View, emit gpuEmit) {
 					for _, c := range v.Calls {
@@ -92,22 +91,19 @@ func exporter() Group {
 					}
 				})},
 			{Name: "gpu_exporter_container_accounts", Scope: ScopeExporter,
-				Help: "Containers, once per GPU, that have series of their own, including those that stopped less " +
-					"than five minutes ago.",
+				Help: "Containers with series of their own, including those that stopped less than five minutes ago.",
 				Read: accounts(func(a gpu.Accounts) float64 { return float64(a.Own) })},
 			{Name: "gpu_exporter_container_accounts_limit", Scope: ScopeExporter,
-				Help: "Maximum number of containers, once per GPU, that have series of their own (--container-limit).",
+				Help: "Maximum number of containers with series of their own (--container-limit).",
 				Read: accounts(func(a gpu.Accounts) float64 { return float64(a.Limit) })},
 			{Name: "gpu_exporter_container_accounts_aggregated", Scope: ScopeExporter,
-				Help: "Containers, once per GPU, currently aggregated into pod=\"other\" because of --container-limit.",
+				Help: "Containers currently aggregated into pod=\"other\".",
 				Read: accounts(func(a gpu.Accounts) float64 { return float64(a.Aggregated) })},
 			{Name: "gpu_exporter_container_aggregations_total", Scope: ScopeExporter,
-				Help: "Containers, once per GPU, aggregated into pod=\"other\" since the exporter started because of " +
-					"--container-limit.",
+				Help: "Containers aggregated into pod=\"other\" since the exporter started.",
 				Read: accounts(func(a gpu.Accounts) float64 { return float64(a.Aggregations) })},
 			{Name: "gpu_exporter_panics_total", Scope: ScopeExporter,
-				Help: "Panics of the exporter while it read the driver. The GPU counts as failed until its next " +
-					"successful poll; others are not affected. Each is a bug to report.",
+				Help: "Panics while reading the driver, each a bug to report. The GPU counts as failed until its next successful poll.",
 				Read: node(func(v *gpu.View, emit gpuEmit) { opt(emit, v.Panics) })},
 			{Name: "gpu_exporter_rejected_values_total", Scope: ScopeExporter,
 				Help: "Implausible driver values that were dropped, by reading.", Labels: []string{"reading"},

@@ -25,10 +25,9 @@ func faults() Group {
 			}
 		})
 	}
-	const ampere = "Ampere and newer"
 	sram := func(name, label, help string, of func(gpu.SRAMErrors) map[string]uint64, values ...string) Family {
 		return Family{Name: name, Scope: ScopeGPU, Help: help, Source: "nvmlDeviceGetSramEccErrorStatus",
-			Offered: ampere, Labels: []string{label}, Read: slowGPU(func(s *gpu.Slow, emit gpuEmit) {
+			Labels: []string{label}, Read: slowGPU(func(s *gpu.Slow, emit gpuEmit) {
 				if e, ok := s.SRAM.Get(); ok {
 					for _, v := range values {
 						emit(float64(of(e)[v]), v)
@@ -44,7 +43,8 @@ func faults() Group {
 		Intro: "XIDs are read from NVML events and, where permitted, from the kernel log; an error reported by both " +
 			"is counted once. Critical codes are exported from 0 on where a data source can report them, so that the first " +
 			"occurrence is an increase. XIDs 62, 79, 119 and 120 do not arrive through NVML: without the kernel log " +
-			"(`gpu_exporter_source_up{source=\"kmsg\"}`) they are absent, never 0.",
+			"(`gpu_exporter_source_up{source=\"kmsg\"}`) they are absent, never 0. Row remapping and SRAM errors: " +
+			"Ampere and newer; retired pages: data-center GPUs before it.",
 		Examples: []Example{
 			{"Which GPUs reported an XID in the last ten minutes?",
 				`sum by (node, uuid, xid) (increase(gpu_xid_events_total[10m])) > 0`},
@@ -53,7 +53,7 @@ func faults() Group {
 		},
 		Rows: []Family{
 			{Name: "gpu_xid_events_total", Scope: ScopeGPU,
-				Help: "XID errors by code, since the exporter started.", Source: "nvmlEventSetWait and /dev/kmsg",
+				Help: "XID errors by code.", Source: "nvmlEventSetWait and /dev/kmsg",
 				Labels: []string{"xid"},
 				Read: allGPUs(func(c *gpu.GPU, emit gpuEmit) {
 					for _, x := range c.XIDs {
@@ -61,17 +61,17 @@ func faults() Group {
 					}
 				})},
 			{Name: "gpu_xid_last_timestamp_seconds", Scope: ScopeGPU,
-				Help: "Unix time of the last XID error by code, including errors in the kernel log from before the " +
-					"exporter started.", Source: "nvmlEventSetWait and /dev/kmsg", Labels: []string{"xid"},
+				Help: "Unix time of the last XID error by code, including those in the kernel log from before the exporter " +
+					"started.", Source: "nvmlEventSetWait and /dev/kmsg", Labels: []string{"xid"},
 				Read: allGPUs(func(c *gpu.GPU, emit gpuEmit) {
 					for _, x := range c.XIDs {
 						timestamp(emit, x.Last, strconv.Itoa(x.XID))
 					}
 				})},
 			{Name: "gpu_xid_last_event_info", Scope: ScopeGPU,
-				Help: "MIG GPU instance and container of the last XID error by code, for five minutes; always 1. Labels are " +
+				Help: "MIG GPU instance and container of the last XID error by code, for five minutes. Labels are " +
 					"empty where they are unknown.",
-				Source: "nvmlEventSetWait and /dev/kmsg", Offered: "GPUs with an XID of a known instance or container",
+				Source: "nvmlEventSetWait and /dev/kmsg",
 				Labels: []string{"xid", "gi", "namespace", "pod", "container"},
 				Read: allGPUs(func(c *gpu.GPU, emit gpuEmit) {
 					for _, x := range c.XIDs {
@@ -93,24 +93,24 @@ func faults() Group {
 				Labels:  []string{"severity", "memory"},
 				Read:    ecc(func(e gpu.ECCCount) gpu.Opt[uint64] { return e.Lifetime })},
 			{Name: "gpu_remapped_rows_total", Scope: ScopeGPU,
-				Help: "Remapped memory rows, by cause.", Source: "nvmlDeviceGetRemappedRows", Offered: ampere,
+				Help: "Remapped memory rows, by cause.", Source: "nvmlDeviceGetRemappedRows",
 				Labels: []string{"cause"},
 				Read:   cause(func(m *gpu.Medium) map[gpu.RemapCause]uint64 { return m.RemappedRows })},
 			{Name: "gpu_retired_pages_total", Scope: ScopeGPU,
 				Help: "Retired memory pages, by cause.", Source: "nvmlDeviceGetRetiredPages",
-				Offered: "data-center GPUs before Ampere", Labels: []string{"cause"},
-				Read: cause(func(m *gpu.Medium) map[gpu.RemapCause]uint64 { return m.RetiredPages })},
+				Labels: []string{"cause"},
+				Read:   cause(func(m *gpu.Medium) map[gpu.RemapCause]uint64 { return m.RetiredPages })},
 			{Name: "gpu_row_remap_pending", Scope: ScopeGPU,
 				Help:   "Whether a row remapping is pending until the next GPU reset.",
-				Source: "nvmlDeviceGetRemappedRows", Offered: ampere,
-				Read: mediumFlag(func(m *gpu.Medium) gpu.Opt[bool] { return m.RemapPending })},
+				Source: "nvmlDeviceGetRemappedRows",
+				Read:   mediumFlag(func(m *gpu.Medium) gpu.Opt[bool] { return m.RemapPending })},
 			{Name: "gpu_row_remap_failed", Scope: ScopeGPU,
 				Help:   "Whether a row remapping has failed; the GPU should then be replaced.",
-				Source: "nvmlDeviceGetRemappedRows", Offered: ampere,
-				Read: mediumFlag(func(m *gpu.Medium) gpu.Opt[bool] { return m.RemapFailed })},
+				Source: "nvmlDeviceGetRemappedRows",
+				Read:   mediumFlag(func(m *gpu.Medium) gpu.Opt[bool] { return m.RemapFailed })},
 			{Name: "gpu_row_remap_banks", Scope: ScopeGPU,
 				Help: "Memory banks, by availability of spare rows.", Source: "nvmlDeviceGetRowRemapperHistogram",
-				Offered: ampere, Labels: []string{"availability"},
+				Labels: []string{"availability"},
 				Read: slowGPU(func(s *gpu.Slow, emit gpuEmit) {
 					for _, a := range gpu.BankAvailabilities {
 						if n, ok := s.RemapBanks[a]; ok {
@@ -133,7 +133,7 @@ func faults() Group {
 				func(e gpu.SRAMErrors) map[string]uint64 { return e.Sources }, "l2", "sm", "pcie", "mcu", "other"),
 			flag("gpu_ecc_sram_threshold_exceeded",
 				"Whether the SRAM errors exceed the threshold for replacing the GPU.", "nvmlDeviceGetSramEccErrorStatus",
-				ampere, func(s *gpu.Slow) gpu.Opt[bool] {
+				"", func(s *gpu.Slow) gpu.Opt[bool] {
 					if e, ok := s.SRAM.Get(); ok {
 						return gpu.Some(e.Exceeded)
 					}
@@ -150,8 +150,8 @@ func faults() Group {
 				func(s *gpu.Slow) gpu.Opt[bool] { return s.Unrepairable }),
 			{Name: "gpu_retired_pages_pending", Scope: ScopeGPU,
 				Help:   "Whether a page retirement is pending until the next reboot.",
-				Source: "nvmlDeviceGetRetiredPagesPendingStatus", Offered: "data-center GPUs before Ampere",
-				Read: mediumFlag(func(m *gpu.Medium) gpu.Opt[bool] { return m.RetirePending })},
+				Source: "nvmlDeviceGetRetiredPagesPendingStatus",
+				Read:   mediumFlag(func(m *gpu.Medium) gpu.Opt[bool] { return m.RetirePending })},
 		},
 	}
 }

@@ -14,7 +14,7 @@ func identity() Group {
 		},
 		Rows: []Family{
 			{Name: "gpu_info", Scope: ScopeGPU,
-				Help: "Properties of the GPU; always 1.",
+				Help: "Properties of the GPU.",
 				Source: "nvmlDeviceGetName, GetBrand, GetArchitecture, GetCudaComputeCapability, GetPciInfo, " +
 					"GetMinorNumber, GetSerial, GetBoardPartNumber, GetVbiosVersion; numa_node of the PCI device in " +
 					"sysfs",
@@ -25,7 +25,7 @@ func identity() Group {
 						c.Serial, c.BoardPart, c.VBIOS, optLabel(c.NUMANode))
 				})},
 			{Name: "gpu_firmware_info", Scope: ScopeGPU,
-				Help:   "Firmware versions of the GPU; always 1.",
+				Help:   "Firmware versions of the GPU.",
 				Source: "nvmlDeviceGetInforomImageVersion, GetInforomVersion, GetGspFirmwareVersion",
 				Labels: []string{"inforom_image", "inforom_oem", "inforom_ecc", "inforom_power", "gsp_version"},
 				Read: allGPUs(func(c *gpu.GPU, emit gpuEmit) {
@@ -34,7 +34,7 @@ func identity() Group {
 					}
 				})},
 			{Name: "gpu_platform_info", Scope: ScopeGPU,
-				Help:   "Place of the GPU in its rack: chassis, slot, tray, host and module; always 1.",
+				Help:   "Place of the GPU in its rack: chassis, slot, tray, host and module.",
 				Source: "nvmlDeviceGetPlatformInfo", Offered: "Blackwell and newer in a rack-scale system",
 				Labels: []string{"chassis_serial", "slot", "tray", "host", "module", "peer_type"},
 				Read: allGPUs(func(c *gpu.GPU, emit gpuEmit) {
@@ -44,7 +44,7 @@ func identity() Group {
 					}
 				})},
 			{Name: "gpu_driver_info", Scope: ScopeNode,
-				Help:   "Versions of the driver, CUDA and NVML; always 1.",
+				Help:   "Versions of the driver, CUDA and NVML.",
 				Source: "nvmlSystemGetDriverVersion, GetCudaDriverVersion, GetNVMLVersion",
 				Labels: []string{"driver_version", "cuda_version", "nvml_version"},
 				Read: node(func(v *gpu.View, emit gpuEmit) {
@@ -63,7 +63,7 @@ func identity() Group {
 					states(emit, gpu.HealthStates, verdict)
 				})},
 			{Name: "gpu_health_reason_info", Scope: ScopeGPU,
-				Help:   "Reasons for the verdict on a GPU that is not healthy, each with the verdict it leads to; always 1.",
+				Help:   "Reasons for the verdict on a GPU that is not healthy, each with the verdict it leads to.",
 				Source: "the rules of docs/health.md", Offered: "GPUs that are not healthy", Labels: []string{"reason", "state"},
 				Read: health(func(_ gpu.HealthState, reasons []gpu.HealthRule, emit gpuEmit) {
 					for _, r := range reasons {
@@ -71,7 +71,7 @@ func identity() Group {
 					}
 				})},
 			{Name: "gpu_taint_info", Scope: ScopeGPU, Stability: Experimental,
-				Help: "Taints that the DRA driver has set on the GPU or a MIG device of it; always 1. Pods are not placed on a device " +
+				Help: "Taints that the DRA driver has set on the GPU or a MIG device of it. Pods are not placed on a device " +
 					"with the effect NoSchedule, and evicted from one with NoExecute.",
 				Source: "spec.devices[].taints of the node's ResourceSlices", Offered: "with --kubernetes.resource-slices",
 				Labels: []string{"key", "value", "effect"},

@@ -9,14 +9,14 @@ import (
 func links() Group {
 	pcie := func(name, help, source string, field func(gpu.PCIeLink) gpu.Opt[int]) Family {
 		return Family{Name: name, Scope: ScopeGPU, Help: help, Source: source,
-			Offered: "GPUs on a PCIe bus", Read: slow(func(s *gpu.Slow) gpu.Opt[int] { return field(s.PCIe) })}
+			Read: slow(func(s *gpu.Slow) gpu.Opt[int] { return field(s.PCIe) })}
 	}
 	bytes := func(name, help, source, offered string, field func(*gpu.Activity) gpu.Opt[float64]) Family {
 		return Family{Name: name, Scope: ScopeGPU, Help: help, Source: source,
 			Offered: offered, Read: activityValue(field)}
 	}
 	// link are series of single links of a kind, labeled with the link and for errors with their kind.
-	link := func(name, help, source, offered string, kind gpu.LinkKind, value string) Family {
+	link := func(name, help, source string, kind gpu.LinkKind, value string) Family {
 		of := func(links []gpu.Link, emit gpuEmit) {
 			for _, l := range links {
 				switch isError := l.Value != gpu.LinkUp && l.Value != gpu.LinkTransmit && l.Value != gpu.LinkReceive; {
@@ -37,13 +37,12 @@ func links() Group {
 		case value != "":
 			labels = labels[:1]
 		}
-		return Family{Name: name, Scope: ScopeGPU, Help: help, Source: source, Offered: offered + ", with --link-details",
+		return Family{Name: name, Scope: ScopeGPU, Help: help, Source: source, Offered: "with --link-details",
 			Labels: labels, Stability: Experimental, Read: availableGPUs(func(c *gpu.GPU, emit gpuEmit) {
 				of(c.Medium.Or(&gpu.Medium{}).Links, emit)
 				of(c.Slow.Or(&gpu.Slow{}).Links, emit)
 			})}
 	}
-	const nvlink = "GPUs with NVLink"
 	const fabric = "Hopper and newer in an NVSwitch system"
 	return Group{
 		Title: "PCIe, NVLink and fabric",
@@ -54,7 +53,7 @@ func links() Group {
 				`gpu_nvlink_links{state="up"} < max_over_time(gpu_nvlink_links{state="up"}[1d])`},
 		},
 		Rows: []Family{
-			pcie("gpu_pcie_link_generation", "Current PCIe link generation; lower while the GPU is idle.",
+			pcie("gpu_pcie_link_generation", "Current PCIe link generation; lower while idle.",
 				"nvmlDeviceGetCurrPcieLinkGeneration", func(p gpu.PCIeLink) gpu.Opt[int] { return p.Generation }),
 			pcie("gpu_pcie_link_width", "Current PCIe link width in lanes.", "nvmlDeviceGetCurrPcieLinkWidth",
 				func(p gpu.PCIeLink) gpu.Opt[int] { return p.Width }),
@@ -65,18 +64,17 @@ func links() Group {
 				func(p gpu.PCIeLink) gpu.Opt[int] { return p.GPUMaxGeneration }),
 			pcie("gpu_pcie_link_width_max", "Maximum PCIe link width of this GPU in this slot, in lanes.",
 				"nvmlDeviceGetMaxPcieLinkWidth", func(p gpu.PCIeLink) gpu.Opt[int] { return p.MaxWidth }),
-			bytes("gpu_pcie_transmit_bytes_total", "Bytes sent by the GPU over PCIe, since the exporter started.",
+			bytes("gpu_pcie_transmit_bytes_total", "Bytes sent by the GPU over PCIe.",
 				"NVML field 197; its 32-bit overflows are resolved by GPM metric 20", hopper,
 				func(a *gpu.Activity) gpu.Opt[float64] { return a.PCIeTransmit }),
-			bytes("gpu_pcie_receive_bytes_total", "Bytes received by the GPU over PCIe, since the exporter started.",
+			bytes("gpu_pcie_receive_bytes_total", "Bytes received by the GPU over PCIe.",
 				"NVML field 198; its 32-bit overflows are resolved by GPM metric 21", hopper,
 				func(a *gpu.Activity) gpu.Opt[float64] { return a.PCIeReceive }),
 			{Name: "gpu_pcie_replays_total", Scope: ScopeGPU,
 				Help: "PCIe replays (retransmitted packets).", Source: "nvmlDeviceGetPcieReplayCounter",
-				Offered: "GPUs on a PCIe bus",
-				Read:    medium(func(m *gpu.Medium) gpu.Opt[uint64] { return m.PCIeReplays })},
+				Read: medium(func(m *gpu.Medium) gpu.Opt[uint64] { return m.PCIeReplays })},
 			{Name: "gpu_nvlink_links", Scope: ScopeGPU,
-				Help: "NVLinks of the GPU, by state.", Source: "nvmlDeviceGetNvLinkState", Offered: nvlink,
+				Help: "NVLinks of the GPU, by state.", Source: "nvmlDeviceGetNvLinkState",
 				Labels: []string{"state"},
 				Read: slowGPU(func(s *gpu.Slow, emit gpuEmit) {
 					if n, ok := s.NVLinks.Get(); ok {
@@ -85,14 +83,14 @@ func links() Group {
 					}
 				})},
 			bytes("gpu_nvlink_transmit_bytes_total", "Bytes sent by the GPU over all its NVLinks.",
-				"NVML field 202 or 138, scope all links", nvlink,
+				"NVML field 202 or 138, scope all links", "",
 				func(a *gpu.Activity) gpu.Opt[float64] { return a.NVLinkTransmit }),
 			bytes("gpu_nvlink_receive_bytes_total", "Bytes received by the GPU over all its NVLinks.",
-				"NVML field 204 or 139, scope all links", nvlink,
+				"NVML field 204 or 139, scope all links", "",
 				func(a *gpu.Activity) gpu.Opt[float64] { return a.NVLinkReceive }),
 			{Name: "gpu_nvlink_errors_total", Scope: ScopeGPU,
 				Help:   "NVLink errors over all links of the GPU, by kind.",
-				Source: "NVML link error fields, nvmlDeviceGetNvLinkErrorCounter", Offered: nvlink,
+				Source: "NVML link error fields, nvmlDeviceGetNvLinkErrorCounter",
 				Labels: []string{"kind"},
 				Read: mediumGPU(func(m *gpu.Medium, emit gpuEmit) {
 					for _, k := range gpu.NVLinkErrors {
@@ -101,19 +99,18 @@ func links() Group {
 						}
 					}
 				})},
-			link("gpu_nvlink_link_up", "Whether the NVLink is up.", "nvmlDeviceGetNvLinkState", nvlink, gpu.LinkNVLink, gpu.LinkUp),
+			link("gpu_nvlink_link_up", "Whether the NVLink is up.", "nvmlDeviceGetNvLinkState", gpu.LinkNVLink, gpu.LinkUp),
 			link("gpu_nvlink_link_transmit_bytes_total", "Bytes sent over the NVLink, since the driver was loaded.",
-				"NVML field 202 or 138", nvlink, gpu.LinkNVLink, gpu.LinkTransmit),
+				"NVML field 202 or 138", gpu.LinkNVLink, gpu.LinkTransmit),
 			link("gpu_nvlink_link_receive_bytes_total", "Bytes received over the NVLink, since the driver was loaded.",
-				"NVML field 204 or 139", nvlink, gpu.LinkNVLink, gpu.LinkReceive),
+				"NVML field 204 or 139", gpu.LinkNVLink, gpu.LinkReceive),
 			link("gpu_nvlink_link_errors_total", "Errors of the NVLink, by kind.",
-				"NVML fields 32 to 58, 96 to 119, 161 to 163, 215, 221", nvlink, gpu.LinkNVLink, ""),
-			link("gpu_c2c_link_up", "Whether the link between GPU and CPU is up.", "NVML field 171", "Grace Hopper and Grace Blackwell",
-				gpu.LinkC2C, gpu.LinkUp),
+				"NVML fields 32 to 58, 96 to 119, 161 to 163, 215, 221", gpu.LinkNVLink, ""),
+			link("gpu_c2c_link_up", "Whether the link between GPU and CPU is up.", "NVML field 171", gpu.LinkC2C, gpu.LinkUp),
 			link("gpu_c2c_link_errors_total", "Errors of the link between GPU and CPU, by kind.", "NVML fields 231 to 233",
-				"Grace Hopper and Grace Blackwell", gpu.LinkC2C, ""),
-			link("gpu_pcie_errors_total", "Errors of the GPU's PCIe link, by kind. correctable, non_fatal and fatal are those of "+
-				"Advanced Error Reporting.", "NVML fields 169 and 173 to 183", "GPUs on a PCIe bus", gpu.LinkPCIe, ""),
+				gpu.LinkC2C, ""),
+			link("gpu_pcie_errors_total", "Errors of the PCIe link, by kind. correctable, non_fatal and fatal: Advanced Error Reporting.",
+				"NVML fields 169 and 173 to 183", gpu.LinkPCIe, ""),
 			{Name: "gpu_fabric_state", Type: StateSet, Scope: ScopeGPU,
 				Help: "State of the GPU's registration with the NVSwitch fabric; 1 for the current state. failed: it " +
 					"completed with an error, and CUDA does not start on the GPU.",
@@ -124,8 +121,7 @@ func links() Group {
 					}
 				})},
 			{Name: "gpu_fabric_info", Scope: ScopeGPU,
-				Help: "Place of the GPU in the NVLink fabric, and the NVML code with which its registration completed; " +
-					"always 1.",
+				Help:   "Place of the GPU in the NVLink fabric, and the NVML code with which its registration completed.",
 				Source: "nvmlDeviceGetGpuFabricInfoV", Offered: fabric,
 				Labels: []string{"cluster_uuid", "clique_id", "status", "partition_assigned"},
 				Read: slowGPU(func(s *gpu.Slow, emit gpuEmit) {

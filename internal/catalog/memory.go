@@ -30,7 +30,6 @@ func memory() Group {
 			}
 		})
 	}
-	const confidential = "GPUs with confidential computing"
 	const info = "nvmlDeviceGetMemoryInfo_v2, else nvmlDeviceGetMemoryInfo"
 	const own = "GPUs with dedicated memory"
 	return Group{
@@ -56,11 +55,11 @@ func memory() Group {
 				"which is not a leak.", "nvmlDeviceGetBAR1MemoryInfo", "",
 				bar1(func(b gpu.BAR1) gpu.Bytes { return b.Used })),
 			{Name: "gpu_protected_memory_total_bytes", Scope: ScopeGPU, Help: "Memory protected by confidential computing.",
-				Source: "nvmlDeviceGetConfComputeProtectedMemoryUsage", Offered: confidential,
-				Read: protected(func(m gpu.Memory) gpu.Bytes { return m.Total })},
+				Source: "nvmlDeviceGetConfComputeProtectedMemoryUsage",
+				Read:   protected(func(m gpu.Memory) gpu.Bytes { return m.Total })},
 			{Name: "gpu_protected_memory_used_bytes", Scope: ScopeGPU, Help: "Protected memory in use.",
-				Source: "nvmlDeviceGetConfComputeProtectedMemoryUsage", Offered: confidential,
-				Read: protected(func(m gpu.Memory) gpu.Bytes { return m.Used })},
+				Source: "nvmlDeviceGetConfComputeProtectedMemoryUsage",
+				Read:   protected(func(m gpu.Memory) gpu.Bytes { return m.Used })},
 		},
 	}
 }

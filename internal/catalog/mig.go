@@ -15,7 +15,7 @@ func mig() Group {
 	return Group{
 		Title: "MIG instances",
 		Intro: "One series per GPU instance; `mig_uuid` is the UUID of its first compute instance. An instance's " +
-			"time counts towards its GPU's multiplied by `gpu_mig_share_ratio`.",
+			"time counts towards its GPU's multiplied by `gpu_mig_share_ratio`. Activity: Hopper and newer.",
 		Examples: []Example{
 			{"How many instances of each profile are unallocated?",
 				`count by (profile) (gpu_mig_allocation_ratio == 0)`},
@@ -24,7 +24,7 @@ func mig() Group {
 		},
 		Rows: append([]Family{
 			{Name: "gpu_mig_info", Scope: ScopeInstance,
-				Help:   "Compute instances and placement of the GPU instance; always 1.",
+				Help:   "Compute instances and placement of the GPU instance.",
 				Source: "nvmlDeviceGetAttributes_v2, nvmlGpuInstanceGetInfo",
 				Labels: []string{"ci", "placement", "sm_count"},
 				Read: instances(func(in *gpu.InstanceActivity, emit gpuEmit) {
@@ -56,10 +56,9 @@ func mig() Group {
 			bytes("gpu_mig_memory_reserved_bytes", "Device memory of the instance reserved by driver and firmware.",
 				"R510 and newer drivers", func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return m.Reserved }),
 			{Name: "gpu_mig_ci_sampling_info", Scope: ScopeInstance,
-				Help: "Profiling sample that covers a compute instance, where the instance has several; always 1. " +
-					"compute_instance: its own, with series gpu_mig_ci_*. gpu_instance: only that of the instance, which is " +
-					"the sum over its compute instances.",
-				Source: "nvmlGpmSampleGet of the MIG device, nvmlGpmMigSampleGet", Offered: "MIG on " + hopper,
+				Help: "Profiling sample that covers a compute instance, where the instance has several. " +
+					"compute_instance: its own, with series gpu_mig_ci_*. gpu_instance: the sum over the instance.",
+				Source: "nvmlGpmSampleGet of the MIG device, nvmlGpmMigSampleGet",
 				Labels: []string{"ci", "method"},
 				Read: instances(func(in *gpu.InstanceActivity, emit gpuEmit) {
 					for i, a := range in.ComputeActivity {
@@ -80,8 +79,7 @@ func mig() Group {
 func activities(prefix, subject, sampled string, labels []string,
 	read func(func(*gpu.Activity) gpu.Opt[gpu.Seconds]) func(*gpu.View, Emit)) []Family {
 	family := func(name, help, source string, field func(*gpu.Activity) gpu.Opt[gpu.Seconds]) Family {
-		return Family{Name: prefix + name, Scope: ScopeInstance, Labels: labels, Help: help, Source: source + sampled,
-			Offered: "MIG on " + hopper, Read: read(field)}
+		return Family{Name: prefix + name, Scope: ScopeInstance, Labels: labels, Help: help, Source: source + sampled, Read: read(field)}
 	}
 	return []Family{
 		family("busy_seconds_total", "Time during which at least one kernel was running on "+subject+".", "GPM metric 1 of ",

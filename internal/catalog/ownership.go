@@ -40,7 +40,7 @@ func ownership() Group {
 					}
 				}},
 			{Name: "gpu_container_visible", Scope: ScopeContainer, Stability: Experimental,
-				Help: "GPUs visible in the container; always 1. Independent of allocation and use: in a privileged " +
+				Help: "GPUs visible in the container. Independent of allocation and use: in a privileged " +
 					"container every GPU is visible.",
 				Source: "device nodes under /proc/PID/root/dev, else NVIDIA_VISIBLE_DEVICES of the container's first " +
 					"process", Offered: "with --containers.visible",
@@ -74,7 +74,7 @@ func ownership() Group {
 				Source: "device IDs, annotations or files of the sharing scheme", Offered: "schemes with such a limit",
 				Read: limitSum(func(h *gpu.ContainerAllocation) gpu.Opt[float64] { return asFloat(h.ComputeLimit) })},
 			{Name: "gpu_pod_info", Scope: ScopePod,
-				Help:   "Pods with an allocated or used GPU; always 1. Labels whose data source is disabled are empty.",
+				Help:   "Pods with an allocated or used GPU. Labels whose data source is disabled are empty.",
 				Source: "kubelet PodResources",
 				Labels: []string{"pod_uid", "workload_type", "workload"},
 				Read: func(v *gpu.View, emit Emit) {

@@ -9,11 +9,12 @@ func power() Group {
 	}
 	limit := func(name, help, source string, field func(*gpu.Slow) gpu.Opt[gpu.Watts]) Family {
 		return Family{Name: name, Scope: ScopeGPU,
-			Help: help, Source: source, Offered: "GPUs with power management", Read: slow(field)}
+			Help: help, Source: source, Read: slow(field)}
 	}
 	return Group{
 		Title: "Power and energy",
-		Intro: "The rate of the energy counter is the mean power of any period; prefer it to the gauges.",
+		Intro: "The rate of the energy counter is the mean power of any period; prefer it to the gauges. Limits need GPUs with " +
+			"power management.",
 		Examples: []Example{
 			{"What was the mean power of each node's GPUs?", `sum by (node) (rate(gpu_energy_joules_total[5m]))`},
 			{"How close is each GPU to its power limit?", `gpu_power_watts / gpu_power_limit_watts`},

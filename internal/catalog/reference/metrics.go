@@ -4,6 +4,7 @@ package reference
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
@@ -22,48 +23,57 @@ func Markdown() string {
 
 Generated from ` + "`internal/catalog`" + `.
 
-Values are in base units: bytes, seconds, Celsius, watts, joules, hertz, ratios from 0 to 1. ` + "`_info`" +
-		` metrics are always 1;
-a state set has one series per state, 0 or 1. Points in time are Unix timestamps. A value that cannot be measured is
-absent; a 0 has been measured. [metrics-by-gpu.csv](metrics-by-gpu.csv) shows which GPU models offer which metric,
-[nvidia-smi.md](nvidia-smi.md) where each field of nvidia-smi is found, and the [glossary](glossary.md) defines busy, gap, idle
-and the other states.
+Values are in base units: bytes, seconds, Celsius, watts, joules, hertz, ratios from 0 to 1. Points in time are Unix
+timestamps. A value that cannot be measured is absent; a 0 has been measured. The ending of a name gives the type:
+` + "`_total` is a counter, `_info` an info metric, which is always 1" + `, all others are gauges but those marked otherwise; a
+state set has one series per state, 0 or 1. Activity, GPU-time, containers, XIDs and PCIe bytes are counted since the
+exporter started.
 
-Every series has the label ` + "`node`" + `; the scope adds:
+[metrics-by-gpu.csv](metrics-by-gpu.csv) shows which GPU models offer which metric, [nvidia-smi.md](nvidia-smi.md) where
+each field of nvidia-smi is found, and the [glossary](glossary.md) defines busy, gap, idle and the other states.
 
-| scope | labels | one series per |
+The beginning gives the labels that a metric has beside its own:
+
+| names | labels | one series per |
 |---|---|---|
 `)
-	for _, s := range []struct {
-		scope catalog.Scope
-		per   string
-	}{
-		{catalog.ScopeNode, "node"},
-		{catalog.ScopeGPU, "GPU: UUID (PCI address if it has none), and NVML index when discovered. Join on `node` and `uuid`"},
-		{catalog.ScopeInstance, "MIG GPU instance"}, {catalog.ScopeContainer, "container and GPU"}, {catalog.ScopePod, "pod"},
-		{catalog.ScopeExporter, "exporter"},
-	} {
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", s.scope, code(s.scope.Labels()), s.per)
+	for _, s := range scopes {
+		names := "others"
+		if s.prefixes != nil {
+			names = code(s.prefixes)
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", names, code(s.scope.Labels()), s.per)
 	}
 	for _, g := range catalog.Groups() {
 		fmt.Fprintf(&b, "\n## %s\n\n", g.Title)
 		if g.Intro != "" {
 			b.WriteString(g.Intro + "\n\n")
 		}
-		b.WriteString("| metric and own labels | type, scope | meaning; available on | source |\n|---|---|---|---|\n")
+		b.WriteString("| metric and own labels | meaning; *available on* | source |\n|---|---|---|\n")
+		var compute []string
 		for _, f := range g.Rows {
+			if of, ok := strings.CutPrefix(f.Name, computeInstance); ok && slices.ContainsFunc(g.Rows, func(o catalog.Family) bool {
+				return o.Name == "gpu_mig_"+of
+			}) {
+				compute = append(compute, f.Name)
+				continue
+			}
 			name := "`" + f.Name + "`"
-			if f.Stability != catalog.Stable {
-				name += " (" + string(f.Stability) + ")"
+			if notes := notes(f); notes != nil {
+				name += " (" + strings.Join(notes, ", ") + ")"
 			}
 			if f.Labels != nil {
 				name += " by " + code(f.Labels)
 			}
 			meaning := f.Help
 			if f.Offered != "" {
-				meaning += " On: " + f.Offered + "."
+				meaning += " *" + strings.ToUpper(f.Offered[:1]) + f.Offered[1:] + ".*"
 			}
-			fmt.Fprintf(&b, "| %s | %s, %s | %s | %s |\n", name, f.Type, f.Scope, cell(meaning), cell(f.Source))
+			fmt.Fprintf(&b, "| %s | %s | %s |\n", name, cell(meaning), cell(f.Source))
+		}
+		if compute != nil {
+			fmt.Fprintf(&b, "| %s by `ci` | The same of each compute instance, where an instance has several. | the same of its MIG "+
+				"device |\n", code(compute))
 		}
 		for _, e := range g.Examples {
 			fmt.Fprintf(&b, "\n%s\n\n```promql\n%s\n```\n", e.Question, e.Query)
@@ -93,6 +103,47 @@ func AvailabilityCSV(models []Model) string {
 		}
 	}
 	return b.String() + "\n"
+}
+
+// computeInstance begins the names of families of compute instances, which have a row in common.
+const computeInstance = "gpu_mig_ci_"
+
+// notes are what the name of a family does not say of its type, scope and stability.
+func notes(f catalog.Family) []string {
+	var out []string
+	if f.Stability != catalog.Stable {
+		out = append(out, string(f.Stability))
+	}
+	if f.Type == catalog.StateSet || f.Type == catalog.Histogram {
+		out = append(out, string(f.Type))
+	}
+	if f.Scope != scopeOf(f.Name) {
+		out = append(out, "of a "+string(f.Scope))
+	}
+	return out
+}
+
+// scopes are the scopes and the prefixes of the names that have them.
+var scopes = []struct {
+	scope    catalog.Scope
+	prefixes []string
+	per      string
+}{
+	{catalog.ScopeNode, []string{"gpu_node_", "gpu_driver_"}, "node"},
+	{catalog.ScopeInstance, []string{"gpu_mig_"}, "MIG GPU instance"},
+	{catalog.ScopeContainer, []string{"gpu_container_", "gpu_process_"}, "container and GPU"},
+	{catalog.ScopePod, []string{"gpu_pod_"}, "pod"},
+	{catalog.ScopeExporter, []string{"gpu_exporter_"}, "exporter"},
+	{catalog.ScopeGPU, nil, "GPU: UUID (PCI address if it has none), and NVML index when discovered. Join on `node` and `uuid`"},
+}
+
+func scopeOf(name string) catalog.Scope {
+	for _, s := range scopes {
+		if slices.ContainsFunc(s.prefixes, func(p string) bool { return strings.HasPrefix(name, p) }) {
+			return s.scope
+		}
+	}
+	return catalog.ScopeGPU
 }
 
 func code(words []string) string {
