@@ -51,7 +51,8 @@ func isolated(t *testing.T, body func(t *testing.T)) {
 		}
 	})
 	cmd := exec.Command(os.Args[0], args...)
-	cmd.Env = append(os.Environ(), childMarker+"="+t.Name())
+	cmd.Env = append(os.Environ(), childMarker+"="+t.Name(),
+		"GORACE=atexit_sleep_ms=0") // under -race a process sleeps a second before it ends
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Errorf("%v\n%s", err, out)
