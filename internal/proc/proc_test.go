@@ -124,9 +124,11 @@ type node struct {
 	t    *testing.T
 	root string
 	now  time.Time
+	// deadline is that of a read, in real time. It is long, so that none is given up because the machine is busy.
+	deadline time.Duration
 }
 
-func newNode(t *testing.T) *node { return &node{t, t.TempDir(), time.Unix(1000, 0)} }
+func newNode(t *testing.T) *node { return &node{t, t.TempDir(), time.Unix(1000, 0), 10 * time.Second} }
 
 func (n *node) write(path, text string) {
 	n.t.Helper()
@@ -162,7 +164,7 @@ func (n *node) pod(namespace, pod, uid, container, cid string) {
 func (n *node) finder(kubernetes bool) *Finder {
 	return New(Options{Procfs: filepath.Join(n.root, "proc"), PodLogs: filepath.Join(n.root, "log/pods"),
 		ContainerLogs: filepath.Join(n.root, "log/containers"),
-		Kubernetes:    kubernetes, Clock: func() time.Time { return n.now }})
+		Kubernetes:    kubernetes, Clock: func() time.Time { return n.now }, Deadline: n.deadline})
 }
 
 func expect(t *testing.T, f *Finder, pid int, want gpu.Container, owner Owner) {

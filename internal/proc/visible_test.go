@@ -79,7 +79,7 @@ func (n *node) scanner() *VisibleScanner {
 	return NewVisibleScanner(ScannerOptions{Interval: time.Minute,
 		Finder: Options{Procfs: filepath.Join(n.root, "proc"), PodLogs: filepath.Join(n.root, "log/pods"),
 			ContainerLogs: filepath.Join(n.root, "log/containers"),
-			Kubernetes:    true, Clock: func() time.Time { return n.now }},
+			Kubernetes:    true, Clock: func() time.Time { return n.now }, Deadline: n.deadline},
 		Named: func(_ *gpu.Inventory, list string) []gpu.UUID { return []gpu.UUID{gpu.UUID(list)} }})
 }
 
@@ -380,6 +380,7 @@ func TestHungReads(t *testing.T) {
 		t.Run(c.path, func(t *testing.T) {
 			t.Parallel()
 			n := newNode(t)
+			n.deadline = 3 * time.Second // and a fifth of it for the reads beside one that hangs
 			n.pod("ml", "one", uid, "main", cid)
 			n.pod("ml", "two", hash, "main", other)
 			n.process(10, "555", one)

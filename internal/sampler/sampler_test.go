@@ -1073,12 +1073,13 @@ func TestConcurrentUse(t *testing.T) {
 	d := newFake(t, 4)
 	resolver := &fakeResolver{h: gpu.Allocations{Known: true, Configured: true, List: []gpu.Allocation{holdsWhole("p", "GPU-0")}}}
 	s := New(Options{Driver: d, Resolver: resolver, Fast: 2 * time.Millisecond, Medium: 4 * time.Millisecond, Slow: 6 * time.Millisecond})
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var readers sync.WaitGroup
 	for i := range 4 {
 		readers.Go(func() {
-			for ctx.Err() == nil {
+			// For at least 200 ms, and until the GPUs are there.
+			for start := time.Now(); time.Since(start) < 200*time.Millisecond || len(s.Latest().GPUs) != 4; {
 				v := s.Latest()
 				for j := range v.GPUs {
 					_ = v.GPUs[j].GPUSeconds[gpu.TimeBusy]
@@ -1089,10 +1090,10 @@ func TestConcurrentUse(t *testing.T) {
 			}
 		})
 	}
+	go func() { readers.Wait(); cancel() }()
 	if err := s.Run(ctx); err != nil {
 		t.Fatal(err)
 	}
-	readers.Wait()
 	if v := s.Latest(); len(v.GPUs) != 4 || d.open {
 		t.Errorf("%d GPUs, open %v", len(v.GPUs), d.open)
 	}

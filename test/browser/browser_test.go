@@ -3,6 +3,7 @@ package browser_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -142,9 +143,8 @@ func TestHostileNamesStayText(t *testing.T) {
 			"gpu 0 board=h100 uuid=" + gpu + " pci=0000:18:00.0 minor=0\n  Name = \"" + model + "\"\n"
 	)
 	url := serve(t, machine.Parse(t, scenario, "pod evil/"+pod+" container "+pod+" nvidia.com/gpu="+gpu+"\n"))
-	time.Sleep(3 * time.Second)
 	tab := chromium.New(t)
-	tab.Open(url, 1280, 900, false)
+	open(t, tab, url, pod)
 	if title := chromium.Evaluate[string](tab, `document.title`); strings.Contains(title, "owned") {
 		t.Error("a name became a script")
 	}
@@ -160,10 +160,8 @@ func TestHostileNamesStayText(t *testing.T) {
 func TestPageWithFaults(t *testing.T) {
 	const faults = "\nat 2s gpu 1 xid 48\nat 2s gpu 1 lose\nat 2s gpu 3 hang FieldValues\nat 2s gpu 0 xid 13\n"
 	url := serve(t, machine.Parse(t, read(t, "scenarios", "demo.scenario")+faults, read(t, "kubelet", "demo.pods")))
-	time.Sleep(12 * time.Second)
 	tab := chromium.New(t)
-	tab.Open(url, 1280, 900, false)
-	shows(t, tab, "2 failed", "hung", "lost", "XID 48", "XID 13")
+	open(t, tab, url, "2 failed", "hung", "lost", "XID 48", "XID 13")
 	tab.Picture("node-page-faults", true)
 }
 
@@ -171,20 +169,24 @@ func TestPageWithoutADriver(t *testing.T) {
 	n := demo(t)
 	n.Library = "/not-installed/libnvidia-ml.so.1"
 	tab := chromium.New(t)
-	tab.Open(serve(t, n), 1280, 900, false)
-	shows(t, tab, "No driver", n.Library)
+	open(t, tab, serve(t, n), "No driver", "/not-installed/libnvidia-ml.so.1")
 	if chromium.Evaluate[int](tab, `document.querySelectorAll('.note').length`) == 0 {
 		t.Error("the page does not advise what to do")
 	}
 	tab.Picture("node-page-no-driver", true)
 }
 
-func shows(t *testing.T, tab *chromium.Tab, texts ...string) {
+// open opens the page again and again until it shows all texts.
+func open(t *testing.T, tab *chromium.Tab, url string, texts ...string) {
 	t.Helper()
-	page := chromium.Evaluate[string](tab, `document.body.innerText`)
-	for _, want := range texts {
-		if !strings.Contains(page, want) {
-			t.Errorf("the page does not show %q:\n%s", want, page)
+	servers.Within(t, time.Minute, "the page", func() error {
+		tab.Open(url, 1280, 900, false)
+		page := chromium.Evaluate[string](tab, `document.body.innerText`)
+		for _, want := range texts {
+			if !strings.Contains(page, want) {
+				return fmt.Errorf("it does not show %q:\n%s", want, page)
+			}
 		}
-	}
+		return nil
+	})
 }

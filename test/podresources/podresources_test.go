@@ -414,11 +414,11 @@ func TestRunAsksSparingly(t *testing.T) {
 			}
 			k.set(s)
 		}
-		took := time.Since(start)
 		stop()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
+		took := time.Since(start)
 		k.set(s)
 		if most := 1 + took.Seconds()/0.02 + 2; k.counts["list"] > most || k.counts["total"] > 2*most {
 			t.Errorf("the kubelet counted %v in %v", k.counts, took)
