@@ -27,7 +27,7 @@ func TestGapsByAccounts(t *testing.T) {
 	}{{"R550", 1, true, false}, {"R610", 1, true, true}, {"R615", 1, true, true}, {"R620", 1, true, true}, {"R620", 0, true, false},
 		{"R550", 1, false, false}, {"R615", 1, false, false}, {"R620", 1, false, false}} {
 		t.Run(fmt.Sprintf("%s-%d-%v", c.symbols, c.mode, c.host), func(t *testing.T) {
-			isolated(t, func(t *testing.T) {
+			unraced(t, func(t *testing.T) {
 				text := strings.Replace(twoGPUs, "symbols R580", "symbols "+c.symbols, 1) +
 					fmt.Sprintf("at 0s gpu 1 AccountingMode = %d\nat 0s system DriverVersion = \"%s.100\"\n", c.mode, c.symbols[1:])
 				var flags []string

@@ -59,7 +59,7 @@ func sum(v []float64) float64 {
 func TestContainersGetWhatTheyUsed(t *testing.T) {
 	for _, n := range []int{2, 4, 20} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			isolated(t, func(t *testing.T) {
+			unraced(t, func(t *testing.T) {
 				s, pods, pids := workloads(t, n)
 				st := play(t, s, pods, "--process-limit=8")
 				st.step()
@@ -129,7 +129,7 @@ func TestHiddenWork(t *testing.T) {
 		{"one container and hidden work", []int{20}, 60, false, true}, {"one idle container", []int{40}, 30, true, true},
 	} {
 		t.Run(strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {
-			isolated(t, func(t *testing.T) {
+			unraced(t, func(t *testing.T) {
 				text := "scenario 1\ntitle \"hidden\"\ninclude boards/h100-sxm.scenario\nsymbols R580\n" +
 					"system DriverVersion = \"580.105.08\"\n" + gpu0
 				allocatable, pods := "allocatable nvidia.com/gpu", ""

@@ -19,7 +19,7 @@ import (
 func TestMemoryByCgroup(t *testing.T) {
 	for _, symbols := range []string{"R620", "R615", "R550"} {
 		t.Run(symbols, func(t *testing.T) {
-			isolated(t, func(t *testing.T) {
+			unraced(t, func(t *testing.T) {
 				text := strings.Replace(twoGPUs, "symbols R580", "symbols "+symbols, 1) +
 					"process gpu=0 pid=100 memory=30GiB busy=30% period=1s\nprocess gpu=0 pid=101 memory=10GiB busy=20% period=1s\n" +
 					"process gpu=0 pid=102 memory=1GiB\nprocess gpu=1 pid=103 memory=5GiB\n"
@@ -145,7 +145,7 @@ func TestMemoryByDriver(t *testing.T) {
 		{"R610", "", "does not report memory by cgroup"}, {"R550", "", "does not report memory by cgroup"},
 	} {
 		t.Run(c.symbols+c.answer, func(t *testing.T) {
-			isolated(t, func(t *testing.T) {
+			unraced(t, func(t *testing.T) {
 				text := strings.Replace(twoGPUs, "symbols R580", "symbols "+c.symbols, 1) +
 					"at 0s system DriverVersion = \"" + c.symbols[1:] + ".10\"\n" +
 					"process gpu=0 pid=100 memory=30GiB busy=30% period=1s\nprocess gpu=0 pid=101 memory=10GiB busy=20% period=1s\n" +

@@ -25,7 +25,7 @@ func TestCompatGolden(t *testing.T) {
 	for _, c := range []struct{ scenario, release string }{{"demo", "dcgm-4.8"}, {"h100-mig", "dcgm-4.8"}, {"h100-mig", "dcgm-4.9"},
 		{"demo", "nvidia-smi"}} {
 		t.Run(c.scenario+"-"+c.release, func(t *testing.T) {
-			isolated(t, func(t *testing.T) {
+			unraced(t, func(t *testing.T) {
 				s, pods := load(t, c.scenario)
 				st := play(t, s, pods, "--compat="+c.release, "--compat.shared-gpus=copies")
 				st.step()

@@ -21,7 +21,7 @@ func TestDriverCalls(t *testing.T) {
 	found = append(found, []string{"", "rtx-2080ti-loaded", "40", "20", "620"})
 	for _, row := range found {
 		t.Run(row[1], func(t *testing.T) {
-			isolated(t, func(t *testing.T) {
+			unraced(t, func(t *testing.T) {
 				s, pods := load(t, row[1])
 				st := play(t, s, pods)
 				st.step()

@@ -95,7 +95,7 @@ func TestFaultsCatchMistakes(t *testing.T) {
 	t.Run("planted", func(t *testing.T) {
 		for _, m := range planted {
 			t.Run(strings.ReplaceAll(m.name, " ", "_"), func(t *testing.T) {
-				isolated(t, func(t *testing.T) {
+				unraced(t, func(t *testing.T) {
 					r := begin(t, newWorld(m.seed, shortWorld), m.make())
 					r.run(m.caught...)
 					r.figures.Caught = r.figures.Caught[:0]

@@ -48,7 +48,7 @@ func scenarioNames(t *testing.T) []string {
 func TestGolden(t *testing.T) {
 	for _, name := range scenarioNames(t) {
 		t.Run(name, func(t *testing.T) {
-			isolated(t, func(t *testing.T) {
+			unraced(t, func(t *testing.T) {
 				s, pods := load(t, name)
 				st := play(t, s, pods)
 				st.step()
@@ -80,7 +80,7 @@ func TestGoldensHaveScenarios(t *testing.T) {
 // A GPU that works 30 % of the time shows a rate of busy over observed seconds of 0.300, whatever the
 // interval at which it is scraped.
 func TestDutyCycleIsExactAtAnyScrapeInterval(t *testing.T) {
-	isolated(t, func(t *testing.T) {
+	unraced(t, func(t *testing.T) {
 		s, err := scenario.Parse("duty.scenario", twoGPUs+"load gpu=0 busy=30% period=1s\nload gpu=1 busy=30% period=7s\n",
 			os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
 		if err != nil {

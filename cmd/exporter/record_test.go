@@ -33,7 +33,7 @@ const (
 	stepDirEnv = "GPU_EXPORTER_TEST_STEP_DIR"
 )
 
-// takeSteps runs the steps of the calling test, each in a process of its own and one after the other, with a
+// takeSteps runs the steps of the calling test, each in a process of its own (see unraced) and one after the other, with a
 // folder that they share. In a child it takes its step and returns false.
 func takeSteps(t *testing.T, names []string, steps map[string]func(t *testing.T, dir string)) (dir string, parent bool) {
 	t.Helper()
@@ -47,9 +47,13 @@ func takeSteps(t *testing.T, names []string, steps map[string]func(t *testing.T,
 	for _, part := range strings.Split(t.Name(), "/") {
 		pattern = append(pattern, "^"+regexp.QuoteMeta(part)+"$")
 	}
+	program, err := unracedBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, name := range names {
-		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run="+strings.Join(pattern, "/"), "-test.v")
-		cmd.Env = append(os.Environ(), stepEnv+"="+name, stepDirEnv+"="+dir, "GORACE=atexit_sleep_ms=0")
+		cmd := exec.CommandContext(t.Context(), program, "-test.run="+strings.Join(pattern, "/"), "-test.v")
+		cmd.Env = append(os.Environ(), stepEnv+"="+name, stepDirEnv+"="+dir)
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("step %s: %v\n%s", name, err, out)

@@ -10,9 +10,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -35,6 +37,36 @@ const childMarker = "GPU_EXPORTER_TEST_CHILD"
 // the process that loaded it. The test fails as the child does.
 func isolated(t *testing.T, body func(t *testing.T)) {
 	t.Helper()
+	alone(t, func() (string, error) { return os.Args[0], nil }, body)
+}
+
+// unraced is isolated without the race detector, under which a case takes three times the processor time. It is for tests of
+// many cases that differ in what the driver, the kubelet or a planted mistake returns: the code that they run is run under the
+// race detector by TestFaults, TestSoak, TestPodsComeAndGo and a board of TestEveryCallMayFail.
+func unraced(t *testing.T, body func(t *testing.T)) {
+	t.Helper()
+	alone(t, unracedBinary, body)
+}
+
+// unracedBinary builds this test once more where it runs under the race detector.
+var unracedBinary = sync.OnceValues(func() (string, error) {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || !slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+		return os.Args[0], nil
+	}
+	path := filepath.Join("..", "..", "bin", "exporter.test")
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return "", err
+	}
+	// As deploy/build builds the program, whose packages are then in the build cache.
+	if out, err := exec.Command("go", "test", "-c", "-vet=off", "-trimpath", "-o", path, ".").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go test -c: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+func alone(t *testing.T, binary func() (string, error), body func(t *testing.T)) {
+	t.Helper()
 	if os.Getenv(childMarker) == t.Name() {
 		body(t)
 		return
@@ -50,7 +82,11 @@ func isolated(t *testing.T, body func(t *testing.T)) {
 			args = append(args, "-"+f.Name+"="+f.Value.String())
 		}
 	})
-	cmd := exec.Command(os.Args[0], args...)
+	program, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program, args...)
 	cmd.Env = append(os.Environ(), childMarker+"="+t.Name(),
 		"GORACE=atexit_sleep_ms=0") // under -race a process sleeps a second before it ends
 	out, err := cmd.CombinedOutput()
