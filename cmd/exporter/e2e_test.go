@@ -136,7 +136,7 @@ func (p *process) scrape() (series, error) {
 func (p *process) until(t *testing.T, what string, check func(series) error) series {
 	t.Helper()
 	var last error
-	end := time.Now().Add(20 * time.Second)
+	end := time.Now().Add(time.Minute)
 	for time.Now().Before(end) {
 		s, err := p.scrape()
 		if err == nil {

@@ -112,6 +112,22 @@ func TestSoakBinary(t *testing.T) {
 	m := node(t, twoGPUs+"process gpu=0 pid=5000 memory=4GiB busy=50% period=1s\nload gpu=1 busy=30% period=700ms\n", twoPods)
 	p := m.startAt("--poll.fast=100ms", "--poll.medium=100ms", "--poll.slow=600ms", "--poll.kubelet=1s", "--container-limit=20")
 	p.until(t, "both sources are up", bothUp)
+	for attempt := 1; ; attempt++ {
+		grows := m.grows(t, p, length)
+		// In a few seconds a single garbage collection is a slope, but not three times; over some minutes it is none.
+		if len(grows) == 0 {
+			break
+		}
+		if t.Log(grows); attempt == 3 || length >= 3*time.Minute {
+			t.Error(grows)
+			break
+		}
+	}
+}
+
+// grows replaces the node's pods each second, and returns what of the exporter grows meanwhile.
+func (m *simulated) grows(t *testing.T, p *process, length time.Duration) (out []string) {
+	t.Helper()
 	families := []string{"process_resident_memory_bytes", "go_goroutines", "process_open_fds"}
 	var at []float64
 	values := map[string][]float64{}
@@ -148,11 +164,11 @@ func TestSoakBinary(t *testing.T) {
 	for _, f := range families {
 		slope, mean := line(at, values[f])
 		t.Logf("%s: %.0f on average, %+.2f a minute", f, mean, slope)
-		// In a few seconds a single garbage collection is a slope; over some minutes it is none.
 		if grown := slope * (at[len(at)-1] - at[0]); grown > 0.06*mean+2 || length >= 3*time.Minute && slope > 0.02*mean+0.5 {
-			t.Errorf("%s grows by %.1f a minute, and is %.1f on average", f, slope, mean)
+			out = append(out, fmt.Sprintf("%s grows by %.1f a minute, and is %.1f on average", f, slope, mean))
 		}
 	}
+	return out
 }
 
 // line fits a straight line by least squares, and returns its slope and the mean.
