@@ -168,14 +168,17 @@ func poll(t *testing.T, m *Map) gpu.Allocations {
 	return m.Allocations(node())
 }
 
-// lines renders allocations for comparison: "ns/pod/container resource GPU [instance] share [shared] [memory limit]".
+// lines renders allocations for comparison: "ns/pod/container resource GPU [instance[/compute]] share [shared] [memory limit]".
 func lines(h gpu.Allocations) []string {
-	short := strings.NewReplacer(GPUA, "A", GPUB, "B", GPUC, "C", GPUD, "D", migD3, "D3", migD7, "D7")
+	short := strings.NewReplacer(GPUA, "A", GPUB, "B", GPUC, "C", GPUD, "D", migD3, "D3", migD7, "D7", migD8, "D8")
 	var out []string
 	for _, x := range h.List {
 		s := fmt.Sprintf("%s/%s/%s %s %s", x.Container.Namespace, x.Container.Pod, x.Container.Name, x.Resource, x.GPU)
 		if x.Instance != "" {
 			s += " " + string(x.Instance)
+		}
+		if x.ComputeInstance != "" {
+			s += "/" + string(x.ComputeInstance)
 		}
 		if share, ok := x.Share.Get(); ok {
 			s += fmt.Sprintf(" %.4g", float64(share))
@@ -233,9 +236,9 @@ func TestShares(t *testing.T) {
 			[]string{"nvidia.com/gpu=" + GPUA, "nvidia.com/gpu.shared=" + replicaIDs(GPUB, 5)},
 			[]string{"a/p/c nvidia.com/gpu A 1", "a/q/c nvidia.com/gpu.shared B 0.2 shared"}, false},
 		{"MIG", []string{"a/p/c nvidia.com/mig-3g.40gb=" + migD3, "a/q/c nvidia.com/mig-3g.40gb=" + migD7},
-			nil, []string{"a/p/c nvidia.com/mig-3g.40gb D D3 1", "a/q/c nvidia.com/mig-3g.40gb D D7 0.6667"}, false},
-		{"two compute instances are one GPU instance", []string{"a/q/c nvidia.com/mig-3g.40gb=" + migD7 + "," + migD8},
-			nil, []string{"a/q/c nvidia.com/mig-3g.40gb D D7 1"}, false},
+			nil, []string{"a/p/c nvidia.com/mig-3g.40gb D D3 1", "a/q/c nvidia.com/mig-3g.40gb D D7/D7 0.6667"}, false},
+		{"two compute instances of one GPU instance", []string{"a/q/c nvidia.com/mig-3g.40gb=" + migD7 + "," + migD8},
+			nil, []string{"a/q/c nvidia.com/mig-3g.40gb D D7/D7 0.6667", "a/q/c nvidia.com/mig-3g.40gb D D7/D8 0.3333"}, false},
 		{"replicas of MIG devices", []string{"a/q/c nvidia.com/mig-3g.40gb.shared=" + migD3 + "::0"},
 			[]string{"nvidia.com/mig-3g.40gb.shared=" + replicaIDs(migD3, 3)},
 			[]string{"a/q/c nvidia.com/mig-3g.40gb.shared D D3 0.3333 shared"}, false},

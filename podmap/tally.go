@@ -14,6 +14,7 @@ type place struct {
 	container     gpu.Container
 	resource      string
 	dev, instance gpu.UUID
+	compute       gpu.UUID
 }
 
 // tally adds up the resolutions of one place.
@@ -61,11 +62,11 @@ func (s *snapshot) allocations(inv *gpu.Inventory, pods *source.Pods, labels []s
 	for _, res := range s.resolver(inv, pods).resolve() {
 		for _, l := range res.found {
 			gpus[res.resource] = true
-			key := place{res.container, res.resource, l.target.GPU, l.target.Instance}
+			key := place{res.container, res.resource, l.target.GPU, l.target.Instance, l.target.ComputeInstance}
 			if tallies[key] == nil {
 				tallies[key] = &tally{known: true, dated: true, recorded: true, Allocation: gpu.Allocation{
 					Container: res.container, Resource: res.resource, GPU: l.target.GPU, Instance: l.target.Instance,
-					Source: res.source, Replica: res.replica, Claim: res.claim}}
+					ComputeInstance: l.target.ComputeInstance, Source: res.source, Replica: res.replica, Claim: res.claim}}
 			}
 			tallies[key].add(l, res.since)
 		}

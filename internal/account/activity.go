@@ -16,6 +16,9 @@ const (
 	// ringPatience is how long, in seconds, a ring may stay empty while the driver reports that the GPU is busy, before
 	// the driver's last sampling period is used instead.
 	ringPatience = 10.0
+	// distinctBusy is by how many seconds compute instances of one MIG instance must differ in busy time to be taken as
+	// sampled each on its own.
+	distinctBusy = 1.0
 	// maxRatePeriod is the maximum time, in seconds, that one reading of the driver's last sampling period stands for.
 	maxRatePeriod = 5.0
 )

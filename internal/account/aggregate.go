@@ -126,7 +126,7 @@ func (l *Ledger) aggregate(h gpu.Allocations) gpu.Allocations {
 			list = append(make([]gpu.Allocation, 0, len(h.List)), h.List[:i]...)
 		}
 		alloc.Container = name
-		place := aggregateKey{alloc.Resource, alloc.GPU, alloc.Instance}
+		place := aggregateKey{alloc.Resource, alloc.GPU, alloc.Instance, alloc.ComputeInstance}
 		if j, ok := at[place]; ok {
 			list[j] = merged(list[j], alloc)
 			continue

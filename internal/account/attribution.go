@@ -15,20 +15,20 @@ func (l *Ledger) settleModes(c *device, users Users) {
 	c.visible = users != nil && c.medium != nil && c.medium.Processes.Present()
 	c.everVisible = c.everVisible || c.visible
 	l.findServers(c, users)
-	for _, p := range c.parts {
+	for p := range c.all {
+		p.mode = l.modeOf(c, p, users)
 		for _, h := range p.rows {
 			h.row.attribution = ""
 		}
 	}
-	for _, p := range c.parts {
-		p.mode = l.modeOf(c, p, users)
+	for p := range c.units {
 		how := attributionNone
 		switch {
 		case p.act.method == "": // not measured
-		case p.mode == modeSole && p.kind == migInstance:
-			how = attributionMIG
-		case p.mode == modeSole:
+		case p.mode == modeSole && p.kind == wholeGPU:
 			how = attributionExclusive
+		case p.mode == modeSole:
+			how = attributionMIG
 		case p.mode == modeProcess:
 			how = attributionProcess
 		}

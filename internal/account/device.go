@@ -1,6 +1,7 @@
 package account
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -31,7 +32,8 @@ func (c *device) layout(s *gpu.Slow) bool {
 	same := c.mig && len(c.parts) == len(s.Instances)+1
 	for i := 0; same && i < len(s.Instances); i++ {
 		a, b := &c.parts[i].instance, &s.Instances[i]
-		same = a.UUID == b.UUID && a.GI == b.GI && a.Profile == b.Profile && a.Share == b.Share
+		same = a.UUID == b.UUID && a.GI == b.GI && a.Profile == b.Profile && a.Share == b.Share &&
+			slices.Equal(a.Compute, b.Compute)
 	}
 	if same {
 		for i := range s.Instances {
@@ -65,8 +67,58 @@ func (c *device) layout(s *gpu.Slow) bool {
 		}
 		spare.share = 0
 	}
+	for _, p := range c.parts {
+		p.divide()
+	}
 	c.parts = append(c.parts, spare)
 	return true
+}
+
+// divide makes the compute instances of an instance parts of it, if there are several. One keeps its counters while it
+// exists.
+func (p *part) divide() {
+	before := p.within
+	p.within, p.divided = nil, false
+	for i, ci := range p.instance.Compute {
+		if len(p.instance.Compute) < 2 {
+			return
+		}
+		s := &part{instance: p.instance, compute: ci, kind: computeInstance, act: &activity{}, shareKnown: p.shareKnown,
+			share: p.share * float64(p.instance.ComputeShare(i))}
+		if at := slices.IndexFunc(before, func(o *part) bool { return o.compute.UUID == ci.UUID }); at >= 0 {
+			s.act = before[at].act
+		}
+		p.within = append(p.within, s)
+	}
+}
+
+// units are the parts that share the GPU's time among them: the compute instances of an instance, or the instance.
+func (c *device) units(yield func(*part) bool) {
+	for _, p := range c.parts {
+		list := []*part{p}
+		if p.divided {
+			list = p.within
+		}
+		for _, u := range list {
+			if !yield(u) {
+				return
+			}
+		}
+	}
+}
+
+// all are the parts, and those within them.
+func (c *device) all(yield func(*part) bool) {
+	for _, p := range c.parts {
+		if !yield(p) {
+			return
+		}
+		for _, s := range p.within {
+			if !yield(s) {
+				return
+			}
+		}
+	}
 }
 
 // partOf returns the part with the UUID of a MIG device, nil if there is none.
@@ -198,8 +250,10 @@ func (c *device) readInstances(f *gpu.Fast, l *Ledger, elapsed float64) (total i
 		p.added = p.act.readGPM(f.Instances[i].GPM, elapsed)
 		p.act.profile(f.Instances[i].GPM, elapsed)
 		p.act.sum(p.added, l.clock, l.now)
-		l.readCompute(p, f.Instances[i].Compute, elapsed)
-		if p.act.method == "" || !p.shareKnown {
+		l.readCompute(c, p, f.Instances[i].Compute, elapsed)
+	}
+	for p := range c.units {
+		if p.kind == spareSlices || p.act.method == "" || !p.shareKnown {
 			continue
 		}
 		c.act.method = gpu.MethodGPM
@@ -225,34 +279,38 @@ func (c *device) readInstances(f *gpu.Fast, l *Ledger, elapsed float64) (total i
 
 // readCompute applies the activity of the compute instances of a MIG instance. One that is not sampled on its own loses
 // its counters: those of the MIG instance are no substitute.
-func (l *Ledger) readCompute(p *part, list []gpu.ComputeFast, elapsed float64) {
-	before := p.compute
-	p.compute = nil
-	for _, ci := range list {
-		a := before[ci.UUID]
-		if a == nil {
-			a = &activity{}
+//
+// Should a driver return the activity of the MIG instance for each of them, it would attribute to a container what
+// another did. So their time counts once they were busy for different times on this GPU, and while all are sampled.
+func (l *Ledger) readCompute(c *device, p *part, list []gpu.ComputeFast, elapsed float64) {
+	divided := len(p.within) > 0
+	for _, s := range p.within {
+		i := slices.IndexFunc(list, func(ci gpu.ComputeFast) bool { return ci.UUID == s.compute.UUID })
+		if i < 0 {
+			s.act, divided = &activity{}, false
+			continue
 		}
-		if p.compute == nil {
-			p.compute = make(map[gpu.UUID]*activity, len(list))
+		s.added = s.act.readGPM(list[i].GPM, elapsed)
+		s.act.profile(list[i].GPM, elapsed)
+		s.act.sum(s.added, l.clock, l.now)
+		divided = divided && s.act.method != ""
+		first := p.within[0].act
+		c.distinct = c.distinct || first.method != "" && s.act.method != "" &&
+			math.Abs(s.act.busy-first.busy) > math.Abs(s.act.observed-first.observed)+distinctBusy
+	}
+	if divided = divided && c.distinct; divided != p.divided {
+		p.divided = divided
+		for _, u := range append(p.within, p) {
+			u.lag, u.carry = 0, 0
 		}
-		p.compute[ci.UUID] = a
-		added := a.readGPM(ci.GPM, elapsed)
-		a.profile(ci.GPM, elapsed)
-		a.sum(added, l.clock, l.now)
 	}
 }
 
 // publishCompute returns the activity of each compute instance, if there are several.
 func (p *part) publishCompute(clock float64, live bool) []gpu.Activity {
-	if len(p.instance.Compute) < 2 {
-		return nil
-	}
-	out := make([]gpu.Activity, len(p.instance.Compute))
-	for i, ci := range p.instance.Compute {
-		if a := p.compute[ci.UUID]; a != nil {
-			out[i] = a.publish(clock, live)
-		}
+	var out []gpu.Activity
+	for _, s := range p.within {
+		out = append(out, s.act.publish(clock, live))
 	}
 	return out
 }
@@ -300,6 +358,8 @@ func (c *device) on(p *part, proc *gpu.Process) bool {
 	case migInstance:
 		gi, ok := proc.GI.Get()
 		return ok && gi == p.instance.GI
+	case computeInstance:
+		return proc.GI == gpu.Some(p.instance.GI) && proc.CI == gpu.Some(p.compute.CI)
 	case spareSlices:
 		return false
 	}

@@ -61,7 +61,7 @@ func (l *Ledger) splitIdleEnergy(c *device, joules float64) {
 		left -= part
 		l.addEnergy(c, t, part)
 	}
-	for _, p := range c.parts {
+	for p := range c.units {
 		for _, h := range p.rows {
 			t := target{row: h.row}
 			if !h.row.measured() {

@@ -116,7 +116,7 @@ func (l *Ledger) advanceGPU(r *Reading, elapsed float64, users Users) {
 	}
 	if c.availability != Readable && r.Availability == Readable {
 		c.act.reseed() // nothing was measured meanwhile
-		for _, p := range c.parts {
+		for p := range c.all {
 			p.act.lastBusyAt = l.clock
 		}
 		for _, row := range l.alive[c.id.UUID] {
@@ -135,7 +135,7 @@ func (l *Ledger) advanceGPU(r *Reading, elapsed float64, users Users) {
 	if r.Slow != nil && c.layout(r.Slow) {
 		l.place(c)
 	}
-	for _, p := range c.parts {
+	for p := range c.all {
 		p.added = increment{}
 	}
 	c.credits = c.credits[:0]
@@ -143,7 +143,7 @@ func (l *Ledger) advanceGPU(r *Reading, elapsed float64, users Users) {
 		added, joules, hasEnergy, since := l.readFast(c, r.Fast)
 		l.settleModes(c, users)
 		l.addProcesses(c, added.busy)
-		for _, p := range c.parts {
+		for p := range c.units {
 			l.attribute(c, p, users)
 		}
 		if hasEnergy {
@@ -151,7 +151,7 @@ func (l *Ledger) advanceGPU(r *Reading, elapsed float64, users Users) {
 		}
 	}
 	l.addTime(c, elapsed)
-	for _, p := range c.parts {
+	for p := range c.units {
 		for _, h := range p.rows {
 			if p.shareKnown {
 				h.row.allocated += elapsed * p.share * h.allocated
@@ -396,6 +396,16 @@ func (l *Ledger) Allocations() []gpu.ContainerAllocation {
 	for i := range l.allocs.List {
 		h := &l.allocs.List[i]
 		row := gpu.ContainerAllocation{Allocation: *h, Index: -1, AllocationRatio: l.physicalShare(h)}
+		// The compute instances of one MIG instance have one series.
+		if at := slices.IndexFunc(out, func(o gpu.ContainerAllocation) bool {
+			return h.ComputeInstance != "" && o.Container == h.Container && o.Resource == h.Resource && o.Instance == h.Instance
+		}); at >= 0 {
+			shared := out[at].Shared || h.Shared
+			out[at].Allocation = merged(out[at].Allocation, *h)
+			out[at].Shared, out[at].ComputeInstance = shared, ""
+			out[at].AllocationRatio = sum(out[at].AllocationRatio, row.AllocationRatio)
+			continue
+		}
 		if c := l.devices[h.GPU]; c != nil {
 			row.Index = c.id.Index
 		}

@@ -37,6 +37,7 @@ type fakeGPU struct {
 	medium       *gpu.Medium
 	slow         *gpu.Slow
 	gpm          map[gpu.UUID]float64
+	compute      map[gpu.UUID]map[gpu.UUID]float64 // of the compute instances of an instance
 }
 
 func newWorld(t *testing.T, uuids ...gpu.UUID) *world { return newWorldOf(t, Options{}, uuids...) }
@@ -79,8 +80,14 @@ func (c *fakeGPU) fast(from, to float64) *gpu.Fast {
 	}
 	if c.gpm != nil {
 		for u, v := range c.gpm {
-			f.Instances = append(f.Instances, gpu.InstanceFast{UUID: u,
-				GPM: gpu.Some(gpu.GPM{Window: time.Duration((to - from) * float64(time.Second)), GraphicsActive: gpu.Some(gpu.Ratio(v))})})
+			sample := func(v float64) gpu.Opt[gpu.GPM] {
+				return gpu.Some(gpu.GPM{Window: time.Duration((to - from) * float64(time.Second)), GraphicsActive: gpu.Some(gpu.Ratio(v))})
+			}
+			in := gpu.InstanceFast{UUID: u, GPM: sample(v)}
+			for ci, v := range c.compute[u] {
+				in.Compute = append(in.Compute, gpu.ComputeFast{UUID: ci, GPM: sample(v)})
+			}
+			f.Instances = append(f.Instances, in)
 		}
 		return f
 	}

@@ -184,3 +184,116 @@ func TestComputeInstances(t *testing.T) {
 		near(t, "the GPU's busy time", float64(g.Activity.Busy.Or(-1)), float64(g.Instances[0].Activity.Busy.Or(-7))/7)
 	}
 }
+
+// TestContainersOfComputeInstances: three containers have a compute instance of one MIG instance each. Once the samples
+// differ, each gets the time of its own and no other's, idle time included, and the GPU's time is that of the compute
+// instances. While the samples are all alike they may be those of the MIG instance, and without samples there are none:
+// then nobody gets the time of an instance with processes of several containers.
+func TestContainersOfComputeInstances(t *testing.T) {
+	const first, second, third = "MIG-1", "MIG-1b", "MIG-1c"
+	process := func(pid, ci int) gpu.Process {
+		return gpu.Process{PID: pid, GI: gpu.Some(1), CI: gpu.Some(ci), Memory: gpu.Some[gpu.Bytes](1 << 30)}
+	}
+	start := func() (*world, *fakeGPU) {
+		w := newWorld(t, "A")
+		a := w.devices[0]
+		a.slow, a.gpm = migSlow(1), map[gpu.UUID]float64{"MIG-1": 1}
+		a.slow.Instances[0].Share = gpu.Some(gpu.Ratio(3. / 7))
+		for i, uuid := range []gpu.UUID{first, second, third} {
+			a.slow.Instances[0].Compute = append(a.slow.Instances[0].Compute,
+				gpu.ComputeInstance{UUID: uuid, CI: i, Index: i, SMs: gpu.Some(16)})
+			h := holdInstance(string(rune('p'+i)), "A", "MIG-1", 1./3)
+			h.ComputeInstance, h.Shared = uuid, false
+			w.allocs.List = append(w.allocs.List, h)
+		}
+		w.users = Users{11: {Container: pod("p")}, 12: {Container: pod("q")}}
+		a.medium = &gpu.Medium{Processes: gpu.Some([]gpu.Process{process(11, 0), process(12, 1)})}
+		return w, a
+	}
+	sampled := func(a *fakeGPU, busy ...float64) {
+		a.compute = map[gpu.UUID]map[gpu.UUID]float64{"MIG-1": {first: busy[0], second: busy[1], third: busy[2]}}
+	}
+	errors := func(w *world) {
+		t.Helper()
+		for _, e := range w.device("A").AttributionErrors {
+			near(t, "attribution error of "+e.Quantity, float64(e.Ratio), 0)
+		}
+	}
+
+	w, a := start()
+	sampled(a, .8, 0, 0)
+	w.steps(3, 2) // the samples differ by more than a second
+	before := w.container("p", "A").Busy.Or(0)
+	was := w.device("A")
+	w.steps(100, 2)
+	for name, want := range map[string][3]float64{"p": {160, 0, 40}, "q": {0, 140, 60}, "r": {0, 140, 60}} {
+		c := w.container(name, "A")
+		if c.Attribution != attributionMIG {
+			t.Errorf("%s: method %q", name, c.Attribution)
+		}
+		near(t, name+" busy", float64(c.Busy.Or(-1)-map[bool]gpu.Seconds{true: before}[name == "p"]), want[0]/7)
+		if idle := float64(c.Idle.Or(-1)); math.Abs(idle-want[1]/7) > 1 {
+			t.Errorf("%s was idle for %v s", name, idle)
+		}
+		value(t, name+" allocated", c.Allocated, 204./7)
+	}
+	got := w.device("A")
+	near(t, "the GPU's busy time", float64(got.Activity.Busy.Or(-1)-was.Activity.Busy.Or(0)), 160./7)
+	near(t, "the busy state", float64(got.GPUSeconds[gpu.TimeBusy]-was.GPUSeconds[gpu.TimeBusy]), 160./7)
+	near(t, "the unallocated state", float64(got.GPUSeconds[gpu.TimeUnallocated]-was.GPUSeconds[gpu.TimeUnallocated]), 200*4./7)
+	value(t, "allocated of the instance", got.Instances[0].AllocationRatio, 1)
+	errors(w)
+
+	// Another takes over, and the first is quiet.
+	sampled(a, 0, .5, 0)
+	p, q := w.container("p", "A").Busy.Or(-1), w.container("q", "A").Busy.Or(-1)
+	w.steps(10, 2)
+	near(t, "the quiet one", float64(w.container("p", "A").Busy.Or(-1)-p), 0)
+	near(t, "the other", float64(w.container("q", "A").Busy.Or(-1)-q), 10./7)
+	// The driver stops sampling: nobody gets what two may have done, and nobody is idle meanwhile.
+	a.compute = nil
+	p, q = w.container("p", "A").Busy.Or(-1), w.container("q", "A").Busy.Or(-1)
+	w.steps(10, 2)
+	near(t, "the first without samples", float64(w.container("p", "A").Busy.Or(-1)-p), 0)
+	near(t, "the other without samples", float64(w.container("q", "A").Busy.Or(-1)-q), 0)
+	for _, name := range []string{"p", "q", "r"} {
+		if c := w.container(name, "A"); c.Attribution != attributionNone {
+			t.Errorf("%s without samples: method %q", name, c.Attribution)
+		}
+	}
+	value(t, "unmeasured", unattributedBy(t, w.device("A"), gpu.UnattributedUnmeasured).Busy, 20*3./7)
+	errors(w)
+	// A compute instance that the layout does not list yet: nothing of the instance is known to be unallocated.
+	sampled(a, 0, .5, 0)
+	w.allocs.List[2].ComputeInstance = "MIG-1d"
+	w.steps(2, 2)
+	unallocated := w.device("A").GPUSeconds[gpu.TimeUnallocated]
+	w.steps(10, 2)
+	near(t, "unallocated", float64(w.device("A").GPUSeconds[gpu.TimeUnallocated]-unallocated), 20*4./7)
+
+	// A driver that returns the activity of the MIG instance for each of them.
+	w, a = start()
+	sampled(a, .6, .6, .6)
+	a.gpm["MIG-1"] = .6
+	w.steps(100, 2)
+	for _, name := range []string{"p", "q", "r"} {
+		if c := w.container(name, "A"); c.Attribution != attributionNone || c.Busy.Or(0) > 0 {
+			t.Errorf("%s by samples that are all alike: %+v", name, c)
+		}
+	}
+	errors(w)
+
+	// Two of them are one container's, whose allocation has one series.
+	w, a = start()
+	w.allocs.List[1].Container, w.users[12] = pod("p"), w.users[11]
+	sampled(a, .8, .4, 0)
+	w.steps(20, 2)
+	if list := w.Allocations(); len(list) != 2 || list[0].Shared || list[0].ComputeInstance != "" {
+		t.Errorf("%+v", list)
+	} else {
+		value(t, "the ratio of two compute instances", list[0].AllocationRatio, 2./7)
+	}
+	if c := w.container("p", "A"); c.Attribution != attributionMIG || c.Busy.Or(0) < 36*1.2/7 {
+		t.Errorf("two compute instances: %+v", c)
+	}
+}

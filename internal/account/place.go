@@ -61,7 +61,7 @@ func (l *Ledger) setAllocations(h gpu.Allocations) {
 // place assigns the allocations of a GPU to its parts.
 func (l *Ledger) place(c *device) {
 	c.unplaced = false
-	for _, p := range c.parts {
+	for p := range c.all {
 		p.rows, p.unplaced = p.rows[:0], false
 	}
 	for _, h := range l.byGPU[c.id.UUID] {
@@ -72,17 +72,28 @@ func (l *Ledger) place(c *device) {
 		share, known := h.Share.Get()
 		switch p := c.partOf(h.Instance); {
 		case h.Instance == "":
-			for _, p := range c.parts {
+			for p := range c.all {
 				p.allocate(r, float64(share), known)
 			}
 		case p != nil:
 			p.allocate(r, float64(share), known)
+			listed := slices.ContainsFunc(p.within, func(s *part) bool { return s.compute.UUID == h.ComputeInstance })
+			for i, s := range p.within {
+				switch {
+				case s.compute.UUID == h.ComputeInstance:
+					s.allocate(r, float64(share/p.instance.ComputeShare(i)), known)
+				case h.ComputeInstance == "":
+					s.allocate(r, float64(share), known)
+				case !listed:
+					s.unplaced = true
+				}
+			}
 		default:
 			c.unplaced = true // an instance that the layout does not list yet
 		}
 	}
 	allocated, certain := 0.0, l.allocs.Known
-	for _, p := range c.parts {
+	for p := range c.all {
 		sum := 0.0
 		for _, h := range p.rows {
 			sum += h.allocated
@@ -98,6 +109,9 @@ func (l *Ledger) place(c *device) {
 		p.allocation = gpu.None[gpu.Ratio]()
 		if p.unallocatedKnown || l.allocs.Known && p.unallocated == 0 {
 			p.allocation = gpu.Some(gpu.Ratio(1 - p.unallocated))
+		}
+		if p.kind == computeInstance {
+			continue // it is in that of its instance
 		}
 		certain = certain && p.allocation.Present() && (p.shareKnown || p.unallocated == 1 || p.unallocated == 0)
 		allocated += p.share * (1 - p.unallocated)

@@ -19,13 +19,13 @@ func (l *Ledger) addTime(c *device, elapsed float64) {
 			use = gpu.TimeUnknown
 		}
 		c.seconds[use] += elapsed
-		for _, p := range c.parts {
+		for p := range c.all {
 			p.lag, p.carry = 0, 0
 		}
 		return
 	}
 	certain := 0.0
-	for _, p := range c.parts {
+	for p := range c.units {
 		if p.shareKnown {
 			certain += p.share
 			l.addPartTime(c, p, elapsed)

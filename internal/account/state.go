@@ -86,9 +86,10 @@ const (
 )
 
 // part is the unit of allocation and activity: the GPU itself, or under MIG an instance of it, or the slices that
-// belong to no instance.
+// belong to no instance. Where an instance has several compute instances, each is a part as well.
 type part struct {
 	instance gpu.Instance // zero for the GPU and for the slices without instance
+	compute  gpu.ComputeInstance
 	kind     partKind
 	// share is the part's fraction of the GPU; 0 and not known where NVML does not report it.
 	share      float64
@@ -108,8 +109,10 @@ type part struct {
 	allocation       gpu.Opt[gpu.Ratio]
 	mode             mode
 	memory           gpu.Opt[gpu.Memory]
-	// compute are the compute instances that the last reading sampled on their own, by UUID.
-	compute map[gpu.UUID]*activity
+	// within are the compute instances of an instance that has several. Their time counts in place of the instance's
+	// while divided is true.
+	within  []*part
+	divided bool
 }
 
 type partKind int
@@ -118,6 +121,7 @@ const (
 	wholeGPU partKind = iota
 	migInstance
 	spareSlices
+	computeInstance
 )
 
 // rowShare is a container that a share of a part is allocated to.
@@ -150,6 +154,8 @@ type device struct {
 	mig   bool
 	parts []*part
 	act   activity // of the whole GPU, under MIG the sum over its instances
+	// distinct is true once samples of compute instances proved to be of each alone.
+	distinct bool
 
 	energy                           counter
 	pcieOut, pcieIn                  wrapping
@@ -344,4 +350,5 @@ type aggregation struct {
 type aggregateKey struct {
 	resource         string
 	device, instance gpu.UUID
+	compute          gpu.UUID
 }

@@ -25,7 +25,7 @@ func activity() Group {
 		Rows: []Family{
 			seconds("gpu_busy_seconds_total", "Time during which at least one kernel was running.",
 				"nvmlDeviceGetSamples (GPU utilization), else nvmlDeviceGetUtilizationRates; in MIG mode GPM metric "+
-					"1 of each instance, weighted by gpu_mig_share_ratio", notMIG,
+					"1 of each instance, weighted by gpu_mig_share_ratio, or of its compute instances", notMIG,
 				func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.Busy }),
 			seconds("gpu_observed_seconds_total", "Time covered by gpu_busy_seconds_total.",
 				"as gpu_busy_seconds_total", notMIG, func(a *gpu.Activity) gpu.Opt[gpu.Seconds] { return a.Observed }),

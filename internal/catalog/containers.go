@@ -85,7 +85,7 @@ func containers() Group {
 			{Name: "gpu_container_attribution_info", Scope: ScopeContainer,
 				Help: "Method by which the container's busy time is measured, and data sources of its allocation and memory. " +
 					"method: exclusive, the GPU is allocated to it alone; process, samples of its processes; mig, its MIG " +
-					"instance; none, not measured. memory: gpu, all of the GPU or MIG instance; process, NVML process lists; " +
+					"device; none, not measured. memory: gpu, all of the GPU or MIG instance; process, NVML process lists; " +
 					"cgroup or driver, account of its cgroup by the kernel or the driver.",
 				Labels: []string{"method", "source", "memory"},
 				Read: containerGPUs(false, func(c *gpu.ContainerGPU, emit gpuEmit) {

@@ -39,6 +39,8 @@ type Allocation struct {
 	Resource  string // "nvidia.com/gpu"
 	GPU       UUID
 	Instance  UUID // the MIG instance's UUID; empty: the GPU itself
+	// ComputeInstance is the UUID of the one that is allocated where the MIG instance has several; empty: all of them.
+	ComputeInstance UUID
 	// Share is the allocated fraction of the instance, else of the GPU: 1 for the whole. Absent until it is known (the
 	// replicas of a GPU have not been listed yet).
 	Share Opt[Ratio]
@@ -155,7 +157,7 @@ type Allocations struct {
 func (a *Allocations) Sort() {
 	Sort(a.List, func(x, y Allocation) int {
 		return cmp.Or(x.Container.Compare(y.Container), cmp.Compare(x.Resource, y.Resource),
-			cmp.Compare(x.GPU, y.GPU), cmp.Compare(x.Instance, y.Instance))
+			cmp.Compare(x.GPU, y.GPU), cmp.Compare(x.Instance, y.Instance), cmp.Compare(x.ComputeInstance, y.ComputeInstance))
 	})
 	Sort(a.Unresolved, func(x, y Unresolved) int {
 		return cmp.Or(x.Container.Compare(y.Container), cmp.Compare(x.Resource, y.Resource))

@@ -297,6 +297,20 @@ type Instance struct {
 	Share Opt[Ratio]
 }
 
+// ComputeShare is the fraction of the instance that one of its compute instances is: by multiprocessors where all have
+// theirs.
+func (in *Instance) ComputeShare(at int) Ratio {
+	sum := 0
+	for _, ci := range in.Compute {
+		sms := ci.SMs.Or(0)
+		if sms <= 0 {
+			return 1 / Ratio(len(in.Compute))
+		}
+		sum += sms
+	}
+	return Ratio(in.Compute[at].SMs.Or(0)) / Ratio(sum)
+}
+
 // ComputeInstance is one MIG device.
 type ComputeInstance struct {
 	UUID  UUID

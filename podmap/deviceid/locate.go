@@ -7,12 +7,13 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// Target is a GPU or MIG instance of the inventory. Part is the fraction of the instance, else of the GPU: less than 1
-// where a MIG device is one of several compute instances.
+// Target is a GPU or MIG instance of the inventory. ComputeInstance is the one where the instance has several and
+// one is meant. Part is the fraction of the instance, else of the GPU: less than 1 with it.
 type Target struct {
-	GPU, Instance gpu.UUID
-	Part          float64
-	Memory        gpu.Opt[gpu.Bytes] // of the GPU
+	GPU, Instance   gpu.UUID
+	ComputeInstance gpu.UUID
+	Part            float64
+	Memory          gpu.Opt[gpu.Bytes] // of the GPU
 }
 
 // Locate finds a reference among the GPUs of the node; a nil inventory has none. Without targets, elsewhere reports
@@ -115,25 +116,13 @@ func instance(dev *gpu.InventoryGPU, match func(*gpu.Instance) bool,
 			if at < 0 {
 				return nil // the compute instance is missing
 			}
-			t.Part = computePart(in.Compute, at)
+			if t.Part = float64(in.ComputeShare(at)); len(in.Compute) > 1 {
+				t.ComputeInstance = in.Compute[at].UUID
+			}
 		}
 		return []Target{t}
 	}
 	return nil
-}
-
-// computePart is the fraction of a GPU instance that one of its compute instances is: by multiprocessors where all
-// have theirs.
-func computePart(all []gpu.ComputeInstance, at int) float64 {
-	sum := 0
-	for _, ci := range all {
-		sms := ci.SMs.Or(0)
-		if sms <= 0 {
-			return 1 / float64(len(all))
-		}
-		sum += sms
-	}
-	return float64(all[at].SMs.Or(0)) / float64(sum)
 }
 
 // allNamed reports whether a UUID that is not in the inventory belongs to none of its GPUs: every GPU has its own.

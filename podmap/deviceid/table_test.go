@@ -165,6 +165,7 @@ func TestLocations(t *testing.T) {
 		{"another place", node(), profile(9, 2), ""},
 		{"another profile", node(), profile(19, 0), ""},
 		{"a MIG device by index", node(), Ref{by: byMIGIndex, number: 3}, "D D3"},
+		{"one of several compute instances", node(), Ref{by: byMIG, uuid: migD8}, "D D7/" + migD8},
 		{"by an index that none has", node(), Ref{by: byMIGIndex, number: 3, ci: 5}, ""},
 	} {
 		targets, elsewhere := Locate(c.inv, c.r)
@@ -173,6 +174,9 @@ func TestLocations(t *testing.T) {
 			text := string(at.GPU)
 			if at.Instance != "" {
 				text += " " + string(at.Instance)
+			}
+			if at.ComputeInstance != "" {
+				text += "/" + string(at.ComputeInstance)
 			}
 			all = append(all, strings.NewReplacer(GPUA, "A", GPUB, "B", GPUC, "C", GPUD, "D", migD3, "D3", migD7, "D7").Replace(text))
 		}
@@ -202,8 +206,9 @@ func TestPartsOfAnInstance(t *testing.T) {
 		want []float64
 	}{{of(60), []float64{1}}, {of(40, 20), []float64{2. / 3, 1. / 3}}, {of(40, -1), []float64{.5, .5}}, {of(0, 20), []float64{.5, .5}},
 		{of(1, 1, 2), []float64{.25, .25, .5}}, {of(-1), []float64{1}}} {
+		in := gpu.Instance{Compute: c.all}
 		for i, want := range c.want {
-			if got := computePart(c.all, i); math.Abs(got-want) > 1e-12 {
+			if got := float64(in.ComputeShare(i)); math.Abs(got-want) > 1e-12 {
 				t.Errorf("%+v: %v, want %v", c.all[i], got, want)
 			}
 		}
