@@ -464,3 +464,32 @@ gpu 0 board=b
 		}
 	}
 }
+
+// The driver counts the processor time of its functions, also where another process reads it, and not that of its caller.
+func TestProcessorTime(t *testing.T) {
+	lib, control := playing(t, named(t, "8xh100-shared"))
+	d := device(t, lib, 0)
+	reader, err := scenario.OpenControl(control.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	before := reader.Processor()
+	for deadline := time.Now().Add(10 * time.Second); reader.Processor()-before < 5*time.Millisecond; {
+		if _, r := d.GetUtilizationRates(); r != nvml.SUCCESS {
+			t.Fatal(r)
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("calls took %v in 10 s", reader.Processor()-before)
+		}
+	}
+	after := reader.Processor()
+	for start := time.Now(); time.Since(start) < 20*time.Millisecond; {
+	}
+	if more := reader.Processor() - after; more != 0 {
+		t.Errorf("%v were counted without a call", more)
+	}
+	if _, err := scenario.OpenControl("/dev/null"); err == nil {
+		t.Error("a file that is none was opened as a control file")
+	}
+}

@@ -34,6 +34,7 @@ struct control {
     _Atomic uint32_t nfunctions;
     _Atomic uint32_t lock; /* guards the adding of a function */
     struct function_count functions[MAX_FUNCTIONS];
+    _Atomic int64_t processor; /* nanoseconds of processor time that calls took */
 };
 
 static _Atomic(struct control *) control;
@@ -155,6 +156,18 @@ void control_count(const char *function, int gpu)
     atomic_fetch_add(&f->total, 1);
     if (gpu >= 0 && gpu < MAX_GPUS)
         atomic_fetch_add(&f->gpus[gpu], 1);
+}
+
+int64_t processor_time(void)
+{
+    return clock_of(CLOCK_THREAD_CPUTIME_ID);
+}
+
+void control_processor(const int64_t *since)
+{
+    struct control *c = atomic_load(&control);
+    if (c != NULL)
+        atomic_fetch_add(&c->processor, processor_time() - *since);
 }
 
 void control_overlap(void)

@@ -40,6 +40,7 @@ nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *out)
 /* A set is never given back to the allocator: somebody may still be waiting on it. */
 nvmlReturn_t nvmlEventSetFree(nvmlEventSet_t set)
 {
+    MEASURED;
     control_count(__func__, NONE);
     struct set *s = set_of(set);
     REQUIRE(s != NULL);

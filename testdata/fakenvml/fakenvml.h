@@ -189,6 +189,8 @@ int64_t clock_loaded_at(void);   /* when this process mapped the library */
 int64_t clock_realtime_us(int64_t at);
 void clock_pause(int64_t ns);    /* sleep of real time */
 void control_count(const char *function, int gpu);
+int64_t processor_time(void); /* of this thread */
+void control_processor(const int64_t *since);
 void control_overlap(void);
 void control_session(int delta);
 void control_hanging(int delta);
@@ -255,8 +257,13 @@ nvmlReturn_t begin_call(struct call *c, const char *function, const char *key);
 nvmlReturn_t begin_device_call(struct call *c, const char *function, const char *key, nvmlDevice_t device, int accepts);
 void end_call(struct call *c);
 
+/* The processor time of the function that it is in is added to the control file: the measurement of a program can leave
+ * out what only the stand-in costs. */
+#define MEASURED __attribute__((cleanup(control_processor), unused)) const int64_t measured_since_ = processor_time()
+
 /* Every exported function begins with one of these. */
 #define CALL(key)                                                   \
+    MEASURED;                                                       \
     __attribute__((cleanup(end_call))) struct call call;            \
     do {                                                            \
         nvmlReturn_t begun_ = begin_call(&call, __func__, key);     \
@@ -264,6 +271,7 @@ void end_call(struct call *c);
             return begun_;                                          \
     } while (0)
 #define DEVICE_CALL(key, device, accepts)                                             \
+    MEASURED;                                                                         \
     __attribute__((cleanup(end_call))) struct call call;                              \
     do {                                                                              \
         nvmlReturn_t begun_ = begin_device_call(&call, __func__, key, device, accepts); \

@@ -59,6 +59,7 @@ nvmlReturn_t nvmlGpmSampleAlloc(nvmlGpmSample_t *out)
 
 nvmlReturn_t nvmlGpmSampleFree(nvmlGpmSample_t sample)
 {
+    MEASURED;
     control_count(__func__, NONE);
     struct sample *s = sample_of(sample);
     REQUIRE(s != NULL);

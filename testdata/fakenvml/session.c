@@ -107,6 +107,7 @@ static void wait_out(const struct stall *stalls, int n, const struct gpu *gpu, c
 
 static nvmlReturn_t init(const char *function, const char *key, bool need_gpus)
 {
+    MEASURED;
     control_open();
     control_count(function, NONE);
     pthread_mutex_lock(&starting);
@@ -195,6 +196,7 @@ nvmlReturn_t nvmlInitWithFlags(unsigned int flags)
 
 nvmlReturn_t nvmlShutdown(void)
 {
+    MEASURED;
     control_count(__func__, NONE);
     pthread_mutex_lock(&starting);
     nvmlReturn_t result = NVML_ERROR_UNINITIALIZED;

@@ -37,6 +37,7 @@ type controlFile struct {
 	functions      atomic.Uint32
 	lock           atomic.Uint32
 	counts         [controlFunctions]functionCount
+	processor      atomic.Int64
 }
 
 // Control is the test's end of the control file: it owns the clock of the scenario, and sees what the
@@ -60,20 +61,17 @@ func NewRealControl(path string) (*Control, error) {
 
 func newControl(path string, start time.Time, stepped bool) (*Control, error) {
 	c := &Control{path: path}
-	size := int(unsafe.Sizeof(controlFile{}))
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("making control file: %w", err)
 	}
 	defer f.Close()
-	if err := f.Truncate(int64(size)); err != nil {
+	if err := f.Truncate(int64(unsafe.Sizeof(controlFile{}))); err != nil {
 		return nil, fmt.Errorf("making control file %s: %w", path, err)
 	}
-	if c.mem, err = syscall.Mmap(int(f.Fd()), 0, size, syscall.PROT_READ|syscall.PROT_WRITE,
-		syscall.MAP_SHARED); err != nil {
-		return nil, fmt.Errorf("mapping control file %s: %w", path, err)
+	if err := c.mapFile(f); err != nil {
+		return nil, err
 	}
-	c.file = (*controlFile)(unsafe.Pointer(&c.mem[0]))
 	c.file.version = controlVersion
 	c.file.startRealtime = start.UnixNano()
 	if stepped {
@@ -83,6 +81,15 @@ func newControl(path string, start time.Time, stepped bool) (*Control, error) {
 	}
 	copy(c.file.magic[:], controlMagic)
 	return c, nil
+}
+
+func (c *Control) mapFile(f *os.File) (err error) {
+	if c.mem, err = syscall.Mmap(int(f.Fd()), 0, int(unsafe.Sizeof(controlFile{})), syscall.PROT_READ|syscall.PROT_WRITE,
+		syscall.MAP_SHARED); err != nil {
+		return fmt.Errorf("mapping control file %s: %w", c.path, err)
+	}
+	c.file = (*controlFile)(unsafe.Pointer(&c.mem[0]))
+	return nil
 }
 
 // monotonic reads CLOCK_MONOTONIC, which the stand-in driver reads too.
@@ -129,6 +136,9 @@ func (c *Control) Hanging() int { return int(c.file.hanging.Load()) }
 // Overlaps counts the calls that found another call under way on the same GPU.
 func (c *Control) Overlaps() uint64 { return c.file.overlaps.Load() }
 
+// Processor is the processor time that calls took.
+func (c *Control) Processor() time.Duration { return time.Duration(c.file.processor.Load()) }
+
 // Calls counts the calls of a function, by NVML's full name: "nvmlDeviceGetFieldValues".
 func (c *Control) Calls(function string) uint64 {
 	if f := c.find(function); f != nil {
@@ -169,6 +179,20 @@ func (c *Control) find(function string) *functionCount {
 func (f *functionCount) function() string {
 	name, _, _ := bytes.Cut(f.name[:], []byte{0})
 	return string(name)
+}
+
+// OpenControl maps a control file that another process made and keeps.
+func OpenControl(path string) (*Control, error) {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return nil, fmt.Errorf("opening control file: %w", err)
+	}
+	defer f.Close()
+	c := &Control{path: path}
+	if info, err := f.Stat(); err != nil || info.Size() != int64(unsafe.Sizeof(controlFile{})) {
+		return nil, errors.Join(fmt.Errorf("%s is not a control file", path), err)
+	}
+	return c, c.mapFile(f)
 }
 
 // Close unmaps the file. No method may be called afterwards; processes that play it keep their mapping.

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 	"github.com/gpu-exporter/gpu-exporter/test/process"
 	"github.com/gpu-exporter/gpu-exporter/test/programs"
 )
@@ -51,15 +52,15 @@ func (l lab) launch(t *tree, n node, flags ...string) (*exporter, error) {
 	if err != nil {
 		return nil, err
 	}
-	scenario, pods, err := n.files(l.root, l.dir)
+	path, pods, err := n.files(l.root, l.dir)
 	if err != nil {
 		return nil, err
 	}
-	args := []string{"--quiet", "--scenario=" + scenario}
+	args := []string{"--quiet", "--scenario=" + path}
 	if pods != "" {
 		args = append(args, "--pods="+pods)
 	}
-	path := programs.Exporter.Path(t.root)
+	path = programs.Exporter.Path(t.root)
 	args = append(args, "--", path, "--log.level=warn", "--node-name=bench", "--web.listen-address="+address)
 	for _, f := range flags {
 		args = append(args, strings.Replace(f, "--poll.", t.pollFlags, 1))
@@ -145,6 +146,7 @@ func (l lab) observe(trees []*tree, n node, period time.Duration) error {
 			return err
 		}
 		cpu := 100 * per((after.cpu-before[i].cpu).Minutes(), before[i].usage, after.usage)
+		fake := 100 * per((after.fake-before[i].fake).Minutes(), before[i].usage, after.usage)
 		calls := after.callsSince(before[i])
 		total := 0.0
 		for call, perMinute := range calls {
@@ -159,7 +161,7 @@ func (l lab) observe(trees []*tree, n node, period time.Duration) error {
 		}
 		u := after.usage
 		trees[i].add("Node/"+n.name, after.series, "series", after.page, "page-B", len(packed), "gzip-B", u.Resident,
-			"resident-MiB", u.Anonymous, "anonymous-MiB", u.Peak, "peak-MiB", cpu, "cpu-%", total, "calls/min")
+			"resident-MiB", u.Anonymous, "anonymous-MiB", u.Peak, "peak-MiB", cpu, "cpu-%", cpu-fake, "own-cpu-%", total, "calls/min")
 	}
 	return nil
 }
@@ -381,6 +383,7 @@ type state struct {
 	series, page int
 	usage        process.Usage
 	cpu          time.Duration
+	fake         time.Duration // part of cpu: that of the fake driver's functions
 	calls        map[string]float64
 }
 
@@ -389,6 +392,9 @@ func (e *exporter) state() (s state, err error) {
 		return s, err
 	}
 	if s.cpu, err = process.Precise(e.pid); err != nil {
+		return s, err
+	}
+	if s.fake, err = driverTime(e.pid); err != nil {
 		return s, err
 	}
 	body, err := plain.fetch(e.url)
@@ -410,6 +416,24 @@ func (e *exporter) state() (s state, err error) {
 		}
 	}
 	return s, nil
+}
+
+// driverTime is the processor time that an exporter has spent in functions of the fake driver, which counts it itself.
+func driverTime(pid int) (time.Duration, error) {
+	_, environ, err := process.Command(pid)
+	if err != nil {
+		return 0, err
+	}
+	for _, variable := range environ {
+		if path, ok := strings.CutPrefix(variable, "FAKENVML_CONTROL="); ok {
+			control, err := scenario.OpenControl(path)
+			if err != nil {
+				return 0, err
+			}
+			return control.Processor(), control.Close()
+		}
+	}
+	return 0, errors.New("the exporter has no fake driver")
 }
 
 // callsSince returns the driver calls per minute, by function.
