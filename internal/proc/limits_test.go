@@ -337,3 +337,26 @@ func TestWalksAreKept(t *testing.T) {
 		}
 	}
 }
+
+// A file is read in full up to its bound, whatever its size is beside that of the first read.
+func TestReadBounded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cgroup")
+	for _, size := range []int{1, usualSize - 1, usualSize, usualSize + 1, maxCgroup, maxCgroup + 1} {
+		text := strings.Repeat("0123456", size/7+1)[:size]
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := readBounded(path); err != nil || got != text[:min(size, maxCgroup)] {
+			t.Errorf("%d bytes of %d are read: %v", len(got), size, err)
+		}
+	}
+	if err := os.Truncate(path, 0); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := readBounded(path); err == nil {
+		t.Errorf("an empty file is read as %q", got)
+	}
+	if _, err := readBounded(path + "-missing"); !os.IsNotExist(err) {
+		t.Errorf("a missing file: %v", err)
+	}
+}

@@ -1,9 +1,14 @@
 package proc
 
 import (
+	"cmp"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // startTime returns a process's start in clock ticks since boot.
@@ -36,17 +41,35 @@ func parseStat(stat string) (start, command string, ok bool) {
 	return fields[startField], stat[begin+1 : end], true
 }
 
-// readBounded reads a small file of /proc.
+// usualSize is more than nearly every file has that readBounded reads.
+const usualSize = 2 << 10
+
+// readBounded reads a small file of /proc, up to maxCgroup. Some thousand are read per minute: os.Open would make six
+// system calls more for each, and a large buffer grow the stack.
 func readBounded(path string) (string, error) {
-	f, err := os.Open(path)
+	fd, err := uninterrupted(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
 	if err != nil {
-		return "", err
+		return "", &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	defer f.Close()
-	buf := make([]byte, maxCgroup)
-	n, err := f.Read(buf)
+	var buf [usualSize]byte
+	n, err := uninterrupted(func() (int, error) { return unix.Read(fd, buf[:]) })
+	if n == len(buf) {
+		f := os.NewFile(uintptr(fd), path)
+		defer f.Close()
+		text, err := io.ReadAll(io.NewSectionReader(f, 0, maxCgroup))
+		return string(text), err
+	}
+	_ = unix.Close(fd)
 	if n > 0 {
 		return string(buf[:n]), nil
 	}
-	return "", err
+	return "", cmp.Or(err, io.EOF)
+}
+
+func uninterrupted(call func() (int, error)) (int, error) {
+	for {
+		if n, err := call(); !errors.Is(err, unix.EINTR) {
+			return n, err
+		}
+	}
 }
