@@ -15,8 +15,8 @@ import (
 const maxFailures = 3
 
 // do reads the poll groups, cheapest first. It stops at an error of the whole GPU or driver.
-func (j job) do(watch func() time.Time) reading {
-	a := reading{job: j}
+func (j job) do(watch func() time.Time) *reading {
+	a := &reading{job: j}
 	for i, read := range []func() error{
 		func() (err error) { a.fast, err = j.from.Fast(j.samples); return err },
 		func() (err error) { a.medium, err = j.from.Medium(); return err },
@@ -123,7 +123,7 @@ func (s *Sampler) hangs() bool {
 }
 
 // accept applies the result of a job, however late.
-func (s *Sampler) accept(a reading) {
+func (s *Sampler) accept(a *reading) {
 	t := a.dev
 	if t.hung {
 		s.log.Info("hung driver call returned", "gpu", t.id.UUID, "after",

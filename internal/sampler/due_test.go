@@ -412,7 +412,7 @@ func TestEachPollGroupCounts(t *testing.T) {
 		for _, err := range []error{nil, errOdd} {
 			s := New(Options{})
 			dev := &tracked{}
-			r := reading{job: job{dev: dev}}
+			r := &reading{job: job{dev: dev}}
 			r.attempted[group], r.errs[group] = true, err
 			s.accept(r)
 			read := err == nil

@@ -563,7 +563,7 @@ func TestCollectWithoutTime(t *testing.T) {
 	s := New(Options{})
 	dev := &tracked{pending: true}
 	s.devs = []*tracked{dev}
-	s.readings <- reading{job: job{dev: dev}}
+	s.readings <- &reading{job: job{dev: dev}}
 	if s.collect(&waitLimit{over: true}); dev.pending {
 		t.Error("left for the next poll")
 	}

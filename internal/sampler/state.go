@@ -176,7 +176,7 @@ type Sampler struct {
 
 	session     sessionState
 	devs        []*tracked
-	readings    chan reading
+	readings    chan *reading
 	results     chan result
 	expected    expectation
 	inventory   *gpu.Inventory
