@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"math"
-	"slices"
 	"strconv"
 
 	dto "github.com/prometheus/client_model/go"
@@ -105,19 +104,15 @@ func (p *textPage) family(r *row, s *series, view *gpu.View) error {
 	})
 }
 
-// example returns the lines of a family of one series, of which all values are 0, as expfmt writes them.
-func (r *row) example(openMetrics bool, l *labels) [][]byte {
+// comments returns the comment lines of the family, as expfmt writes them.
+func (r *row) comments(openMetrics bool) (head []byte) {
+	l := &labels{values: make([]string, len(r.labels))}
 	m := r.metric(l, 0)
 	if r.Type == catalog.Histogram {
 		m = &dto.Metric{Label: r.pairs(l), Histogram: &dto.Histogram{SampleCount: new(uint64), SampleSum: new(float64)}}
 	}
 	page, _ := appendFamily(nil, openMetrics, r.with(m)) // a row has a name and a type: never an error
-	return bytes.SplitAfter(page[:len(page)-1], []byte("\n"))
-}
-
-// comments returns the comment lines of the family.
-func (r *row) comments(openMetrics bool) (head []byte) {
-	for _, line := range r.example(openMetrics, &labels{values: make([]string, len(r.labels))}) {
+	for line := range bytes.Lines(page) {
 		if line[0] == '#' {
 			head = append(head, line...)
 		}
@@ -125,17 +120,51 @@ func (r *row) comments(openMetrics bool) (head []byte) {
 	return head
 }
 
-// lines returns the text of a series before each of its values.
-func (r *row) lines(l *labels) (lines [][]byte) {
-	var before []byte
-	for _, line := range r.example(false, l) {
-		if line[0] != '#' {
-			value := bytes.LastIndexByte(line, ' ') + 1
-			lines = append(lines, slices.Concat(before, line[:value]))
-			before = []byte("\n")
+// lines returns the text of a series before each of its values, as expfmt writes it: a new process writes thousands.
+func (r *row) lines(l *labels) [][]byte {
+	var buffer [1 << 10]byte
+	pairs := buffer[:0]
+	for _, i := range r.order {
+		if l.values[i] == "" && r.Scope == catalog.ScopeCompat {
+			continue
+		}
+		if len(pairs) > 0 {
+			pairs = append(pairs, ',')
+		}
+		pairs = append(append(pairs, r.labels[i]...), `="`...)
+		pairs = append(appendEscaped(pairs, l.values[i]), '"')
+	}
+	line := func(before, suffix, label string) []byte {
+		out := make([]byte, 0, len(before)+len(r.Name)+len(suffix)+len("{,} ")+len(pairs)+len(label))
+		out = append(append(append(out, before...), r.Name...), suffix...)
+		if len(pairs)+len(label) > 0 {
+			out = append(append(out, '{'), pairs...)
+			if len(pairs) > 0 && label != "" {
+				out = append(out, ',')
+			}
+			out = append(append(out, label...), '}')
+		}
+		return append(out, ' ')
+	}
+	if r.Type != catalog.Histogram {
+		return [][]byte{line("", "", "")}
+	}
+	return [][]byte{line("", "_bucket", `le="+Inf"`), line("\n", "_sum", ""), line("\n", "_count", "")}
+}
+
+// appendEscaped appends a label's value as the text formats have it.
+func appendEscaped(b []byte, value string) []byte {
+	for i := range len(value) {
+		switch c := value[i]; c {
+		case '\\', '"':
+			b = append(b, '\\', c)
+		case '\n':
+			b = append(b, '\\', 'n')
+		default:
+			b = append(b, c)
 		}
 	}
-	return lines
+	return b
 }
 
 // AppendFloat appends a value as the text format has it.
