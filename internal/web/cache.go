@@ -3,10 +3,12 @@ package web
 import (
 	"bytes"
 	"io"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/prometheus/common/expfmt"
@@ -20,11 +22,21 @@ type cache struct {
 	latest func() *gpu.View
 
 	mu         sync.Mutex // guards what follows
-	view       *gpu.View  // of pages
-	pages      map[form][]byte
-	sizes      map[form]int // of the pages before
+	pages      map[form]*formed
 	compressor *gzip.Writer
 }
+
+// formed is a page in a form, which the cache guards. Its memory is used for a later View, unless it is still being sent
+// then.
+type formed struct {
+	bytes.Buffer
+	view    *gpu.View
+	at      time.Time // when it was written
+	readers int
+}
+
+// unused is the age of a page from which its form is not expected to be requested again.
+const unused = 2 * time.Minute
 
 // form is a form of a page. The versions of a format, and its ways to escape names, make no difference to our names.
 type form struct {
@@ -42,37 +54,53 @@ func (c *cache) send(w http.ResponseWriter, r *http.Request, format expfmt.Forma
 	if f.gzip {
 		h.Set("Content-Encoding", "gzip")
 	}
-	h.Set("Content-Length", strconv.Itoa(len(page)))
-	_, _ = w.Write(page) // the client may have disconnected
+	h.Set("Content-Length", strconv.Itoa(page.Len()))
+	if _, err := w.Write(page.Bytes()); err == nil { // else the client has disconnected, and the server may still read it
+		c.done(page)
+	}
 }
 
-// page returns the page of the latest View; it is shared, and must not be modified.
-func (c *cache) page(f form, write func(io.Writer, *gpu.View)) []byte {
+// page returns the page of the latest View; it is shared, and must not be modified. The caller is done with it later.
+func (c *cache) page(f form, write func(io.Writer, *gpu.View)) *formed {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if view := c.latest(); c.pages == nil || view != c.view {
-		c.view, c.pages = view, map[form][]byte{}
-	}
-	if c.sizes == nil {
-		c.sizes = map[form]int{}
-	}
-	if page, ok := c.pages[f]; ok {
+	page, view := c.pages[f], c.latest()
+	if page != nil && page.view == view {
+		page.readers++
 		return page
 	}
-	var page bytes.Buffer
-	page.Grow(c.sizes[f] + c.sizes[f]/16)
+	now := time.Now()
+	maps.DeleteFunc(c.pages, func(other form, p *formed) bool { return other == f || now.Sub(p.at) > unused })
+	if page == nil || page.readers > 0 {
+		next := &formed{}
+		if page != nil {
+			next.Grow(page.Len() + page.Len()/16)
+		}
+		page = next
+	}
+	page.Reset()
+	page.view, page.at, page.readers = view, now, 1
 	if f.gzip {
 		if c.compressor == nil {
 			c.compressor, _ = gzip.NewWriterLevel(nil, gzip.BestSpeed) // the level is valid
 		}
-		c.compressor.Reset(&page)
-		write(c.compressor, c.view)
+		c.compressor.Reset(page)
+		write(c.compressor, view)
 		_ = c.compressor.Close()
 	} else {
-		write(&page, c.view)
+		write(page, view)
 	}
-	c.pages[f], c.sizes[f] = page.Bytes(), page.Len()
-	return c.pages[f]
+	if c.pages == nil {
+		c.pages = map[form]*formed{}
+	}
+	c.pages[f] = page
+	return page
+}
+
+func (c *cache) done(page *formed) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	page.readers--
 }
 
 // acceptsGzip reports whether a client accepts gzip (RFC 9110, section 12.5.3).

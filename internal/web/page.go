@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"sync"
 
 	"github.com/prometheus/common/expfmt"
 
@@ -22,10 +23,12 @@ const notPolled = "the driver has not been polled yet"
 
 // page renders the latest View, without scripts or external assets.
 func page(latest func() *gpu.View, compat nodeLink, logger *slog.Logger) http.Handler {
-	t := template.Must(template.New("page").Funcs(template.FuncMap{
-		"bytes": humanBytes, "percent": percent, "watts": watts, "age": age, "celsius": celsius, "pstate": pstate,
-		"share": share,
-	}).Parse(pageHTML))
+	parsed := sync.OnceValue(func() *template.Template { // most nodes' pages are never requested
+		return template.Must(template.New("page").Funcs(template.FuncMap{
+			"bytes": humanBytes, "percent": percent, "watts": watts, "age": age, "celsius": celsius, "pstate": pstate,
+			"share": share,
+		}).Parse(pageHTML))
+	})
 	pages := &cache{latest: latest}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -40,7 +43,7 @@ func page(latest func() *gpu.View, compat nodeLink, logger *slog.Logger) http.Ha
 				v = &gpu.View{Notes: []string{notPolled}}
 			}
 			var out bytes.Buffer
-			if err := t.Execute(&out, newNodePage(v, compat)); err != nil {
+			if err := parsed().Execute(&out, newNodePage(v, compat)); err != nil {
 				logger.Error("failed to render the landing page", "err", err)
 				fmt.Fprintf(&out, "failed to render the page: %v", err)
 			}
