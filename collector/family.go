@@ -69,41 +69,61 @@ func (r *row) pairs(l *labels) []*dto.LabelPair {
 	return out
 }
 
-// read reads the row's series from a View. The error names a series that must not be exposed: one with a wrong number
-// of labels, or a duplicate.
-func (r *row) read(s *series, view *gpu.View, value func(*labels, float64),
-	of func(*labels, gpu.Histogram)) (broken error) {
-	find := func(values []string) (*labels, bool) {
-		if len(values) != len(r.labels) {
-			broken = fmt.Errorf("%s has %d label values for %d labels", r.Name, len(values), len(r.labels))
-			return nil, false
+// reader reads the series of rows, one row after the other: its functions are made once for all of them.
+type reader struct {
+	value         func(*labels, float64)
+	of            func(*labels, gpu.Histogram)
+	emit          catalog.Emit
+	emitHistogram catalog.EmitHistogram
+
+	row    *row
+	series *series
+	broken error
+}
+
+func newReader(value func(*labels, float64), of func(*labels, gpu.Histogram)) *reader {
+	d := &reader{value: value, of: of}
+	d.emit = func(v float64, values ...string) {
+		if l, ok := d.find(values); ok {
+			d.value(l, v)
 		}
-		l, once := s.labels(values)
-		if !once {
-			broken = fmt.Errorf("duplicate series of %s: %s", r.Name, strings.Join(values, ", "))
-		}
-		return l, once
 	}
+	d.emitHistogram = func(h gpu.Histogram, values ...string) {
+		if l, ok := d.find(values); ok {
+			d.of(l, h)
+		}
+	}
+	return d
+}
+
+// read reads a row's series from a View. The error names a series that must not be exposed: one with a wrong number of
+// labels, or a duplicate.
+func (d *reader) read(r *row, s *series, view *gpu.View) error {
+	d.row, d.series, d.broken = r, s, nil
 	if r.ReadHistogram != nil {
-		r.ReadHistogram(view, func(h gpu.Histogram, values ...string) {
-			if l, ok := find(values); ok {
-				of(l, h)
-			}
-		})
-		return broken
+		r.ReadHistogram(view, d.emitHistogram)
+	} else {
+		r.Read(view, d.emit)
 	}
-	r.Read(view, func(v float64, values ...string) {
-		if l, ok := find(values); ok {
-			value(l, v)
-		}
-	})
-	return broken
+	return d.broken
+}
+
+func (d *reader) find(values []string) (*labels, bool) {
+	if len(values) != len(d.row.labels) {
+		d.broken = fmt.Errorf("%s has %d label values for %d labels", d.row.Name, len(values), len(d.row.labels))
+		return nil, false
+	}
+	l, once := d.series.labels(values)
+	if !once {
+		d.broken = fmt.Errorf("duplicate series of %s: %s", d.row.Name, strings.Join(values, ", "))
+	}
+	return l, once
 }
 
 // family returns the row's family for a View.
 func (r *row) family(s *series, view *gpu.View) (*dto.MetricFamily, error) {
 	f := r.with()
-	err := r.read(s, view,
+	err := newReader(
 		func(l *labels, v float64) {
 			m := r.metric(l, v)
 			if r.Created != nil {
@@ -113,7 +133,7 @@ func (r *row) family(s *series, view *gpu.View) (*dto.MetricFamily, error) {
 		},
 		func(l *labels, h gpu.Histogram) {
 			f.Metric = append(f.Metric, &dto.Metric{Label: r.pairs(l), Histogram: histogram(h)})
-		})
+		}).read(r, s, view)
 	if r.Created != nil {
 		r.setCreated(s, view)
 	}

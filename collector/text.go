@@ -23,6 +23,7 @@ const pieceSize = 32 << 10
 // the series that it names.
 func (c *Collector) WriteText(out io.Writer, openMetrics bool, more []*dto.MetricFamily) error {
 	p := &textPage{out: out, openMetrics: openMetrics, piece: make([]byte, 0, pieceSize+pieceSize/4)}
+	p.reader = newReader(p.value, p.histogram)
 	var errs []error
 	upTo := func(name string) {
 		for len(more) > 0 && (name == "" || more[0].GetName() < name) {
@@ -35,7 +36,7 @@ func (c *Collector) WriteText(out io.Writer, openMetrics bool, more []*dto.Metri
 	}
 	err := c.each(func(r *row, s *series, view *gpu.View) error {
 		upTo(r.Name)
-		return p.family(r, s, view)
+		return p.reader.read(r, s, view)
 	})
 	upTo("")
 	if openMetrics {
@@ -49,6 +50,8 @@ func (c *Collector) WriteText(out io.Writer, openMetrics bool, more []*dto.Metri
 type textPage struct {
 	out         io.Writer
 	openMetrics bool
+	reader      *reader
+	family      *row   // whose comments are written
 	piece       []byte // not yet written
 	failed      error  // of out
 }
@@ -71,37 +74,57 @@ func appendFamily(page []byte, openMetrics bool, f *dto.MetricFamily) (_ []byte,
 	return b.Bytes(), err
 }
 
-// family writes a row's family for a View.
-func (p *textPage) family(r *row, s *series, view *gpu.View) error {
-	head, appendValue := &r.head.text, AppendFloat
-	appendCount := func(to []byte, n uint64) []byte { return AppendFloat(to, float64(n)) }
+// begin writes what precedes the first value of a series.
+func (p *textPage) begin(l *labels) {
+	r := p.reader.row
+	if l.lines == nil {
+		l.lines = r.lines(l)
+	}
+	p.flush(pieceSize)
+	if p.family != r {
+		head := &r.head.text
+		if p.openMetrics {
+			head = &r.head.openMetrics
+		}
+		if *head == nil {
+			*head = r.comments(p.openMetrics)
+		}
+		p.piece, p.family = append(p.piece, *head...), r
+	}
+	p.piece = append(p.piece, l.lines[0]...)
+}
+
+func (p *textPage) value(l *labels, v float64) {
+	p.begin(l)
+	p.appendValue(v)
+	p.piece = append(p.piece, '\n')
+}
+
+// histogram writes a histogram without its native buckets, which do not exist in text.
+func (p *textPage) histogram(l *labels, h gpu.Histogram) {
+	p.begin(l)
+	p.appendCount(h.Count)
+	p.piece = append(p.piece, l.lines[1]...)
+	p.appendValue(h.Sum)
+	p.piece = append(p.piece, l.lines[2]...)
+	p.appendCount(h.Count)
+	p.piece = append(p.piece, '\n')
+}
+
+func (p *textPage) appendValue(v float64) {
 	if p.openMetrics {
-		head, appendValue = &r.head.openMetrics, appendOpenMetricsFloat
-		appendCount = func(to []byte, n uint64) []byte { return strconv.AppendUint(to, n, 10) }
+		p.piece = appendOpenMetricsFloat(p.piece, v)
+	} else {
+		p.piece = AppendFloat(p.piece, v)
 	}
-	first := true
-	begin := func(l *labels) {
-		if l.lines == nil {
-			l.lines = r.lines(l)
-		}
-		p.flush(pieceSize)
-		if first {
-			if *head == nil {
-				*head = r.comments(p.openMetrics)
-			}
-			p.piece, first = append(p.piece, *head...), false
-		}
-		p.piece = append(p.piece, l.lines[0]...)
+}
+
+func (p *textPage) appendCount(n uint64) {
+	if p.openMetrics {
+		p.piece = strconv.AppendUint(p.piece, n, 10)
+	} else {
+		p.piece = AppendFloat(p.piece, float64(n))
 	}
-	return r.read(s, view, func(l *labels, v float64) {
-		begin(l)
-		p.piece = append(appendValue(p.piece, v), '\n')
-	}, func(l *labels, h gpu.Histogram) { // native buckets do not exist in text
-		begin(l)
-		p.piece = append(appendCount(p.piece, h.Count), l.lines[1]...)
-		p.piece = append(appendValue(p.piece, h.Sum), l.lines[2]...)
-		p.piece = append(appendCount(p.piece, h.Count), '\n')
-	})
 }
 
 // comments returns the comment lines of the family, as expfmt writes them.
