@@ -124,8 +124,7 @@ func (s *Session) leave() {
 	defer s.mu.Unlock()
 	s.running--
 	if s.running == 0 && s.idle != nil {
-		close(s.idle)
-		s.idle = nil
+		close(s.idle) // it is the last: no call begins after Close
 	}
 }
 

@@ -703,6 +703,9 @@ func TestOlderStructures(t *testing.T) {
 	if temperature := medium(t, c).Temperature; !temperature.Present() {
 		t.Error("no temperature by the old call")
 	}
+	if !strings.Contains(r.log.String(), "driver lacks functions") {
+		t.Errorf("log:\n%s", r.log)
+	}
 }
 
 func TestGPM(t *testing.T) {

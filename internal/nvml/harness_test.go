@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 )
@@ -92,6 +93,8 @@ type harness struct {
 	scenario *scenario.Scenario
 	control  *scenario.Control
 	library  *Library
+	options  *Options
+	calls    func() []gpu.CallStats
 	session  *Session
 	log      *strings.Builder
 	journal  string // the last one that record made
@@ -138,9 +141,10 @@ func play(t *testing.T, s *scenario.Scenario, symbols string) *harness {
 		name, v, _ := strings.Cut(e, "=")
 		t.Setenv(name, v)
 	}
-	r := &harness{T: t, scenario: s, control: control, log: &strings.Builder{}}
-	r.library = New(Options{Path: fakeLibrary(t, symbols), Clock: control.Time, SysfsRoot: t.TempDir(),
-		Logger: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	log := &strings.Builder{}
+	l := New(Options{Path: fakeLibrary(t, symbols), Clock: control.Time, SysfsRoot: t.TempDir(),
+		Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	r := &harness{T: t, scenario: s, control: control, library: l, options: &l.options, calls: l.Calls, log: log}
 	t.Cleanup(func() {
 		if r.session != nil {
 			if err := r.session.Close(); err != nil && !errors.Is(err, ErrBusy) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -260,7 +259,7 @@ func (s *Session) identify(devs []*GPU, unplaced []int) {
 			taken[pci] = true
 		}
 	}
-	var free []gpu.PCIAddress
+	var free []gpu.PCIAddress // in their order
 	if list, err := s.library.Expected(); err == nil {
 		for _, e := range list {
 			if !e.Detached && !taken[e.PCI] {
@@ -268,7 +267,6 @@ func (s *Session) identify(devs []*GPU, unplaced []int) {
 			}
 		}
 	}
-	gpu.Sort(free, func(a, b gpu.PCIAddress) int { return strings.Compare(string(a), string(b)) })
 	for i, at := range unplaced {
 		if dev := devs[at]; dev.Err() == nil {
 			if len(free) == len(unplaced) {

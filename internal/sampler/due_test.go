@@ -248,6 +248,28 @@ func TestWhichPollsReadTheRing(t *testing.T) {
 	}
 }
 
+// A poll that comes early, or late, reads the ring if that is due within half a poll: here every 6 s, from 5 s on.
+func TestRingOfAnUnevenPoll(t *testing.T) {
+	for after, want := range map[time.Duration]int{4999 * time.Millisecond: 0, 5 * second: 1, 5001 * time.Millisecond: 1} {
+		d := newFake(t, 1)
+		d.devs[0].depth, d.devs[0].period = 14400*time.Millisecond, 200*time.Millisecond
+		bubble(t, d, Options{}, func(s *stand) {
+			for range 8 {
+				s.Step(time.Now())
+				time.Sleep(2 * second)
+			}
+			before := d.devs[0].rings
+			if s.Step(time.Now()); d.devs[0].rings != before+1 {
+				t.Fatalf("%d reads of the ring at 16 s", d.devs[0].rings-before)
+			}
+			time.Sleep(after)
+			if s.Step(time.Now()); d.devs[0].rings != before+1+want {
+				t.Errorf("after %v: %d reads of the ring, want %d", after, d.devs[0].rings-before-1, want)
+			}
+		})
+	}
+}
+
 // What a job returns after its GPU hung was read at an unknown time before: it is not used, and all poll groups are read again.
 func TestWhatAHungJobReturns(t *testing.T) {
 	d := newFake(t, 1)
