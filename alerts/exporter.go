@@ -115,14 +115,6 @@ func exporter() []Alert {
 			Description: value3 + " nodes report GPUs, and there are no records of them: dashboards above node level " +
 				"and some alerts are empty. Load the recording rules, and look for failed evaluations " +
 				"(prometheus_rule_evaluation_failures_total)."},
-		{Name: "GPUKubeStateMetricsAbsent", Severity: Info, Needs: "a kubelet", Labels: nil, For: hour, Keep: minutes5,
-			Dashboard: Dashboard{dashboardExporter, nil},
-			Expr: "count by (cluster) (group by (cluster, node) (gpu_node_allocatable_devices)) unless on (cluster) " +
-				`group by (cluster) (kube_node_status_condition{condition="Ready",status="true"})`,
-			Summary: "No kube-state-metrics is scraped.",
-			Description: value3 + " GPU nodes have a kubelet, and there are no series of kube-state-metrics with their cluster's " +
-				"label: alerts about pending pods and nodes without an exporter cannot fire, and nodes in maintenance are not left " +
-				"out. Scrape it, or disable this alert."},
 		{Name: "GPUExporterPaused", Severity: Warning, Labels: []string{"node", "reason"}, For: minutes10,
 			Keep: minutes5, Dashboard: dashboard,
 			Expr:    "max by (cluster, node, reason) (gpu_exporter_paused) == 1",

@@ -167,9 +167,8 @@ func (a Alert) Queries() []Query {
 			{"data sources", "gpu_exporter_source_up{$node}"}},
 		"GPUAttributionError": {{"errors by quantity", "gpu_attribution_error_ratio{$gpu}"},
 			{"how containers are measured", "count by (method, source, memory) (gpu_container_attribution_info{$gpu})"}},
-		"GPUExporterPaused":         {{"GPUs whose MIG mode is about to change", "gpu_mig_mode_pending{$node} != gpu_mig_mode{$node}"}},
-		"GPUScrapeMisconfigured":    {{"targets with GPUs of the node", "count by (job, instance) (gpu_device_up{$node})"}},
-		"GPUKubeStateMetricsAbsent": {{"nodes with a kubelet", "count(group by (node) (gpu_node_allocatable_devices))"}},
+		"GPUExporterPaused":      {{"GPUs whose MIG mode is about to change", "gpu_mig_mode_pending{$node} != gpu_mig_mode{$node}"}},
+		"GPUScrapeMisconfigured": {{"targets with GPUs of the node", "count by (job, instance) (gpu_device_up{$node})"}},
 		"GPURecordsAbsent": {scraped, {"failed evaluations",
 			`increase(prometheus_rule_evaluation_failures_total{rule_group=~".+gpu-exporter-.+"}[1h]) > 0`}},
 	}[a.Name]

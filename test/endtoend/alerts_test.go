@@ -79,8 +79,6 @@ func TestAlerts(t *testing.T) {
 		"GPUXIDFatal gpu=1 xid=95":      true,
 		// One of three that share it has most of its memory.
 		"GPUContainerUsesMoreThanRequested pod=notebooks/jupyter-amira gpu=4": true,
-		// The node has a kubelet, and nothing else is scraped.
-		"GPUKubeStateMetricsAbsent": true,
 	}
 	fired := map[string]bool{}
 	look := func() error {

@@ -257,14 +257,6 @@ func exporterCases(t *testing.T) map[string][]testCase {
 			{name: "two GPUs and two pods, once each", series: "gpu_device_up{$A} 1x40\ngpu_device_up{$B} 1x40\n" +
 				"gpu_container_allocation_ratio{$A,$P,$WHOLE} 1x40", checks: "30m -"},
 		},
-		"GPUKubeStateMetricsAbsent": {
-			{name: "it comes after an hour", series: `gpu_node_allocatable_devices{node="n1",resource="nvidia_com_gpu"} 8x90
-				kube_node_status_condition{node="n1",condition="Ready",status="true"} _x65 1x40`,
-				checks: "59m -; 61m one; 64m one; 69m one; 75m -"},
-			{name: "it is scraped", series: `gpu_node_allocatable_devices{node="n1",resource="nvidia_com_gpu"} 8x90
-				kube_node_status_condition{node="n2",condition="Ready",status="true"} 1x90`, checks: "70m -"},
-			{name: "no kubelet: Docker, Slurm", series: "gpu_device_up{$A} 1x90", checks: "70m -"},
-		},
 		"GPURecordsAbsent": {
 			{name: "no rules until noon", series: info + " 1x60\ncluster:gpu_nodes:count _x20 1x40",
 				checks: "9m -; 11m one; 24m one; 30m -"},
