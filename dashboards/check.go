@@ -32,12 +32,11 @@ type External struct {
 // Externals lists them. Every one also has what Prometheus adds: job, instance, and cluster where it is set.
 func Externals() []External {
 	pod := []string{"namespace", "pod", "container", "node"}
+	alert := slices.Concat([]string{"alertname", "severity", "node", "uuid", "gpu", "namespace", "pod", "workload_type", "model"},
+		alertDetails())
 	rows := []External{
-		{"ALERTS", FromPrometheus, []string{"alertname", "alertstate", "severity", "node", "uuid", "gpu", "namespace",
-			"pod", "workload_type", "workload", "model", "resource", "xid"}},
-		{"ALERTS_FOR_STATE", FromPrometheus, []string{"alertname", "severity", "node", "uuid", "gpu", "namespace",
-			"pod",
-			"workload_type", "workload", "model", "resource", "xid"}},
+		{"ALERTS", FromPrometheus, append([]string{"alertstate"}, alert...)},
+		{"ALERTS_FOR_STATE", FromPrometheus, alert},
 		{priceSeries, FromRecordingRule, []string{"model"}},
 		{"up", FromPrometheus, nil},
 		{"scrape_duration_seconds", FromPrometheus, nil},

@@ -4,6 +4,14 @@ package dashboards
 func exporterDashboard() Dashboard {
 	const n = "<node>"
 	self := "gpu_exporter_build_info{" + n + "}"
+	// The targets that were an exporter within the last day: one that is down has no series of its own.
+	known := "group by (cluster, job, instance) (last_over_time(" + self + "[1d]))"
+	const gpuNodes = `kube_node_status_allocatable{<node>, resource=~"nvidia_com_.+"}`
+	// The state of each node's exporter: 0 down, 1 missing, 2 up. The shipped scrape objects set instance to the node.
+	state := `(0 * max by (cluster, node) (label_replace(up{<job>} == 0 and on (cluster, job, instance) ` + known +
+		`, "node", "$1", "instance", "([^:]+).*")) or 2 * group by (cluster, node) (` + self + `) or group by (cluster, node) (` +
+		gpuNodes + ` > 0))`
+	const dayLong = "A target that is down must be found independently of the time range."
 	joined := " * on (cluster, job, instance) group_left (node) max by (cluster, job, instance, node) (" + self + ")"
 	return Dashboard{
 		UID: "gpu-exporter", Title: "GPU / Exporter", Raw: true,
@@ -16,51 +24,50 @@ func exporterDashboard() Dashboard {
 			{Lines: []Line{line(4,
 				stat(3, "Scraped", Number, "count(group by (cluster, node) ("+self+"))",
 					"Nodes whose exporter was scraped.").called("no exporter is scraped"),
-				stat(3, "Down", Number,
-					"sum(1 - (up{<job>} and on (cluster, job, instance) group by (cluster, job, instance) "+
-						"(last_over_time("+self+"[1d]))))",
+				stat(3, "Down", Number, "sum(1 - (up{<job>} and on (cluster, job, instance) "+known+"))",
 					"Targets that were an exporter within the last day and are down. Empty: nothing was scraped for "+
-						"a day.").at(badIfAny()...).over(
-					"A target that is down must be found independently of the time range."),
+						"a day.").at(badIfAny()...).over(dayLong),
 				stat(3, "Missing", Number,
-					`count(group by (cluster, node) (kube_node_status_allocatable{<node>, `+
-						`resource=~"nvidia_com_.+"} > 0) unless on (cluster, node) group by (cluster, node) `+
-						`(`+self+`)) or 0 * max(kube_node_status_allocatable{<node>, `+
-						`resource=~"nvidia_com_.+"})`,
-					"Nodes with allocatable GPUs and without exporter; needs kube-state-metrics.").at(badIfAny()...),
-				stat(3, "Failed", Number, "sum(1 - gpu_exporter_source_up{"+n+"})",
-					"Failed data sources (driver, events, kubelet), over all nodes.").at(badIfAny()...),
+					orZero("count("+state+" == 1)", gpuNodes),
+					"Nodes with allocatable GPUs and without exporter, those with one that is down apart; needs "+
+						"kube-state-metrics.").at(badIfAny()...).over(dayLong),
+				stat(4, "Data sources down", Number, "sum(1 - gpu_exporter_source_up{"+n+"})",
+					"Data sources of the exporters (driver, kernel log, kubelet and others) that are down, over all "+
+						"nodes: the same one on two nodes counts twice.").at(badIfAny()...),
 				stat(3, "Resolved", Ratio,
 					"count(gpu_allocation_ratio{"+n+"}) / count(gpu_device_up{"+n+"})",
 					"GPUs whose allocation is known, over all GPUs. Below 100 %: the kubelet does not respond, or "+
 						"device IDs could not be resolved.").between(0, 1).at(base(Red), step(0.9, Amber),
 					step(0.999, Green)),
-				stat(3, "Unresolved", Number, orZero("sum(gpu_container_unresolved_devices{"+n+"})", self),
+				stat(4, "Unresolved", Number, orZero("sum(gpu_container_unresolved_devices{"+n+"})", self),
 					"Allocated device IDs that could not be resolved to a GPU.").at(warnIfAny()...),
-				stat(3, "Sum error", Ratio, "max(gpu_attribution_error_ratio{"+n+"})",
+				stat(4, "Sum error", Ratio, "max(gpu_attribution_error_ratio{"+n+"})",
 					"Maximum relative difference between a GPU's total and the sum of its containers and the "+
 						"unattributed remainder. Above 0: please report it.").between(0, 1).digits(3).at(base(Green),
 					step(0.001, Amber), step(0.02, Red)),
-				stat(3, "Max scrape", Seconds,
-					"max(scrape_duration_seconds{<job>} and on (cluster, job, instance) group by (cluster, job, "+
-						"instance) ("+self+"))",
-					"Maximum duration of the last scrape, measured by Prometheus.").at(badAbove(1, 5)...)),
-			}},
+			)}},
 			{Title: "Data sources and poll groups", Lines: []Line{
 				line(8,
-					table(24, "Exporters", "Node", "Version and cost of the exporters.",
-						label("node", "Node").to(toNode()), label("version", "Version"), label("revision", "Revision").wide(360),
+					table(24, "Exporters", "State",
+						"State, version and cost of the exporters, those that are down or missing first. Down: a target that was an "+
+							"exporter within the last day; its node is the host of its instance label. Missing: a node with allocatable "+
+							"GPUs and without exporter; needs kube-state-metrics.",
+						value("State", Plain, state).mapped(Mapping{"0", "down", Red}, Mapping{"1", "missing", Red},
+							Mapping{"2", "up", Green}).wide(72),
+						label("node", "Node").to(toNode()), label("version", "Version").wide(100),
+						label("revision", "Revision").wide(360),
 						value("GPUs", Number, "max by (cluster, node, version, revision) ("+self+
-							") * on (cluster, node) group_left () count by (cluster, node) (gpu_device_up{"+n+"})"),
-						value("Scrape", Seconds, "max by (cluster, node) (scrape_duration_seconds{<job>}"+joined+")"),
+							") * on (cluster, node) group_left () count by (cluster, node) (gpu_device_up{"+n+"})").wide(64),
+						value("Scrape", Seconds, "max by (cluster, node) (scrape_duration_seconds{<job>}"+joined+")").at(
+							badAbove(1, 5)...),
 						value("Series", Number, "max by (cluster, node) (scrape_samples_scraped{<job>}"+joined+")"),
 						value("Memory", Bytes, "max by (cluster, node) (process_resident_memory_bytes{<job>}"+joined+
 							")"),
 						value("CPU", Ratio, "max by (cluster, node) "+
 							"((rate(process_cpu_seconds_total{<job>}[$__rate_interval]))"+joined+")").at(base(Green),
-							step(0.05, Amber), step(0.5, Red)),
+							step(0.05, Amber), step(0.5, Red)).wide(64),
 						value("Up since", When, "1000 * max by (cluster, node) (process_start_time_seconds{<job>}"+
-							joined+")"))),
+							joined+")")).over(dayLong)),
 				line(8,
 					timeline(12, "Failed data sources",
 						"Data sources that failed in the selected time range, by node; others are omitted.",

@@ -74,13 +74,17 @@ func spread(expr string) []Query {
 	return []Query{q("maximum", "max("+expr+")"), q("median", "quantile(0.5, "+expr+")")}
 }
 
-// firing counts the firing alerts that match.
+// firingAlerts are the firing alerts of the shipped rules that match.
+func firingAlerts(matchers ...string) string {
+	return "ALERTS{" + strings.Join(append([]string{`alertname=~"GPU.*"`, `alertstate="firing"`}, matchers...), ", ") + "}"
+}
+
+// firing counts them.
 func firing(by string, matchers ...string) string {
-	m := append([]string{`alertname=~"GPU.*"`, `alertstate="firing"`}, matchers...)
 	if by == "" {
-		return "count(ALERTS{" + strings.Join(m, ", ") + "})"
+		return "count(" + firingAlerts(matchers...) + ")"
 	}
-	return "count by (" + by + ") (ALERTS{" + strings.Join(m, ", ") + "})"
+	return "count by (" + by + ") (" + firingAlerts(matchers...) + ")"
 }
 
 // severities are the alerts' severities, worst first, with the number by which tables sort them.
@@ -99,24 +103,35 @@ func alertCounts(width int, presence string, matchers ...string) Panel {
 	return p
 }
 
+// alertDetails are the labels of alerts that their table has no column for. Without them alerts of two codes would be one
+// row, and one about a resource would not show which.
+func alertDetails() []string {
+	return []string{"xid", "state", "problem", "kind", "only", "reason", "source", "sensor", "resource", "call", "code", "poll",
+		"quantity", "container", "workload", "instance"}
+}
+
 // alertTable lists what fires, the most severe first.
 func alertTable(width int, matchers ...string) Panel {
-	const by = "alertname, node, gpu, uuid, namespace, pod, workload"
+	const by = "cluster, alertname, node, gpu, uuid, namespace, pod, workload, detail"
 	m := strings.Join(append([]string{`alertname=~"GPU.*"`}, matchers...), ", ")
+	detailed := func(op, expr string) string {
+		return op + " by (" + by + ") (label_replace(label_join(" + expr + `, "detail", " ", "` + strings.Join(alertDetails(), `", "`) +
+			`"), "detail", "$1", "detail", " *(.*?) *"))`
+	}
 	var rank []string
 	for _, s := range severities() {
 		rank = append(rank, s.Value+` * ALERTS{`+m+`, alertstate="firing", severity="`+s.Text+`"}`)
 	}
 	return table(width, "Firing GPU alerts", "-Severity",
-		"Firing alerts of the shipped rules, the most severe first; click an alert for its runbook. Empty: none is firing, "+
-			"or the rules are not loaded.",
-		value("Severity", Plain, "max by ("+by+") ("+strings.Join(rank, " or ")+")").mapped(severities()...).wide(90),
-		label("alertname", "Alert").to(Link{UID: runbooks, Title: "Open the runbooks"}).atLeast(230),
+		"Firing alerts of the shipped rules, the most severe first; click an alert for its runbook. Detail: what the alert is "+
+			"about beside the GPU or pod, such as the XID, resource or data source. Empty: none is firing, or the rules are not loaded.",
+		value("Severity", Plain, detailed("max", strings.Join(rank, " or "))).mapped(severities()...).wide(90),
+		label("alertname", "Alert").to(Link{UID: runbooks, Title: "Open the runbooks"}).atLeast(265),
 		label("node", "Node").to(toNode()),
 		label("gpu", "GPU").to(toGPU()).wide(60), label("namespace", "Namespace").to(toNamespace()),
-		label("pod", "Pod").to(toPod()).wide(200), label("workload", "Workload"),
-		value("Since", When, "1000 * min by ("+by+") (ALERTS_FOR_STATE{"+m+"} and ignoring (alertstate) ALERTS{"+m+
-			`, alertstate="firing"})`).wide(130),
+		label("pod", "Pod").to(toPod()).wide(200), label("detail", "Detail").wide(175),
+		value("Since", When, "1000 * "+detailed("min", "ALERTS_FOR_STATE{"+m+"} and ignoring (alertstate) ALERTS{"+m+
+			`, alertstate="firing"}`)).wide(130),
 		label("uuid", "UUID").hide()).called("No alert is firing, or the alert rules are not loaded.")
 }
 

@@ -2,6 +2,7 @@ package dashboards
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 )
@@ -11,6 +12,11 @@ func fleetDashboard() Dashboard {
 	const m = "<model>"
 	present := records("model:gpu_device_up:count", m)
 	seconds := func(matchers ...string) string { return records("model:gpu_time_seconds:rate5m", m, matchers...) }
+	const alerting = `cluster=~"$cluster", node!=""`
+	alertsOf := func(severity string) Column { // 0 where the node has alerts of others
+		return value(strings.ToUpper(severity[:1])+severity[1:], Number, firing("cluster, node", alerting,
+			`severity="`+severity+`"`)+" or 0 * "+firing("cluster, node", alerting))
+	}
 	return Dashboard{
 		UID: "gpu-fleet", Title: "GPU / Fleet",
 		Question:    "Is anything wrong, and how is GPU-time spent?",
@@ -112,12 +118,7 @@ func fleetDashboard() Dashboard {
 					"Nodes with firing alerts of the shipped rules, the worst first: "+
 						"the score is 100 for a critical alert, 10 for a warning, 1 for an information.",
 					label("cluster", "Cluster"), label("node", "Node").to(toNode()),
-					value("Critical", Number, firing("cluster, node", `cluster=~"$cluster"`, `node!=""`,
-						`severity="critical"`)).at(badIfAny()...),
-					value("Warning", Number, firing("cluster, node", `cluster=~"$cluster"`, `node!=""`,
-						`severity="warning"`)).at(warnIfAny()...),
-					value("Info", Number, firing("cluster, node", `cluster=~"$cluster"`, `node!=""`,
-						`severity="info"`)),
+					alertsOf("critical").at(badIfAny()...), alertsOf("warning").at(warnIfAny()...), alertsOf("info"),
 					value("Score", Number, "sum by (cluster, node) (100 * ALERTS{<cluster>, alertname=~\"GPU.*\", "+
 						"alertstate=\"firing\", node!=\"\", severity=\"critical\"} or 10 * "+
 						"ALERTS{<cluster>, alertname=~\"GPU.*\", alertstate=\"firing\", node!=\"\", "+

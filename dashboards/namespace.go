@@ -107,8 +107,10 @@ func namespaceDashboard() Dashboard {
 							"[$__range]))"),
 					value("Last busy", When, "1000 * "+maximum(workload,
 						records("workload:gpu_last_busy_timestamp_seconds:max", s))),
-					value("Alerts", Number, firing(workload, `cluster=~"$cluster"`, `namespace=~"$namespace"`,
-						`workload!=""`)).wide(64))),
+					value("Alerts", Number, "count by ("+workload+") ("+firingAlerts("<namespace>", `workload!=""`)+" or "+
+						firingAlerts("<namespace>", `pod!=""`)+" * on (cluster, namespace, pod) group_left (workload_type, workload) "+
+						maximum("cluster, namespace, pod, workload_type, workload", "pod:gpu_workload:info{<namespace>}")+
+						") or 0 * "+total(workload, records("workload:gpu_allocation:sum", s))).wide(64))),
 				line(8,
 					topSeries(12, "Memory used by workload", Bytes, "cluster, namespace, workload",
 						records("workload:gpu_memory_used_bytes:sum", s),

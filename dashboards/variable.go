@@ -55,7 +55,8 @@ func nodeVariable(multi bool) Variable {
 // gpuVariable shows the node and the index, and gives the UUID.
 func gpuVariable() Variable {
 	return Variable{Name: varUUID, Label: "GPU", Help: "GPUs, by node and NVML index.",
-		Query: `query_result(label_join(gpu_info{<node>}, "display", " GPU ", "node", "gpu"))`,
+		// A GPU that was never readable has no gpu_info.
+		Query: `query_result(label_join(gpu_device_up{<node>}, "display", " GPU ", "node", "gpu"))`,
 		Regex: `/display="(?<text>[^"]+)".*uuid="(?<value>[^"]+)"/`}
 }
 

@@ -147,7 +147,9 @@ func workloadDashboard() Dashboard {
 					value("Times", Number, "sum by (namespace, pod, container, reason) "+
 						"(kube_pod_container_status_last_terminated_reason{<pod>} and on (cluster, namespace, pod) "+
 						"pod:gpu_workload:info{<workload>}) > 0"))),
-				line(6, alertTable(24, `cluster=~"$cluster"`, `namespace=~"$namespace"`, `pod=~"$pod"`)),
+				line(6, alertTable(24, `cluster=~"$cluster"`, `namespace=~"$namespace"`).among("cluster, namespace, pod, workload",
+					`group by (cluster, namespace, pod) (pod:gpu_workload:info{<workload>, pod=~"$pod"}) or `+
+						`group by (cluster, namespace, workload) (pod:gpu_workload:info{<workload>})`)),
 			}},
 		},
 	}

@@ -612,6 +612,8 @@ func (c comparison) ofKubernetes(s *script) {
 	driver := func(n nodeNow) string { return n.view.System.Or(gpu.System{}).DriverVersion }
 	c.show("gpu-health/Driver versions A", "driver_version", nodes(driver), 0, 0)
 	c.show("gpu-health/Exporter versions A", "version", nodes(func(n nodeNow) string { return n.view.Build.Version }), 0, 0)
+	c.show("gpu-exporter/Exporters A", "node", fold(s.nodes, "node", func(n nodeNow, _ string) string { return n.labels["node"] }, add,
+		func(nodeNow) (float64, bool, bool) { return 2, true, true }), 0, 0) // all are up
 	c.show("gpu-exporter/Scraped A", "", nodes(func(nodeNow) string { return "" }), 0, 0)
 	features := values{of: map[string]float64{}}
 	down := 0.0
@@ -626,9 +628,9 @@ func (c comparison) ofKubernetes(s *script) {
 		available.of[n.labels["node"]] = float64(n.view.Devices[gpu.DeviceUp])
 	}
 	c.show("gpu-exporter/Features A", "feature state", features, 0, 0)
-	c.show("gpu-exporter/Failed A", "", values{of: map[string]float64{"": down}}, 0, 0)
+	c.show("gpu-exporter/Data sources down A", "", values{of: map[string]float64{"": down}}, 0, 0)
 	c.show("gpu-node/Software A", "node", available, 0, 0)
-	c.show("gpu-exporter/Exporters A", "node", fold(s.gpus, "node", func(g *gpuNow, by string) string { return g.key(by) }, add,
+	c.show("gpu-exporter/Exporters B", "node", fold(s.gpus, "node", func(g *gpuNow, by string) string { return g.key(by) }, add,
 		func(*gpuNow) (float64, bool, bool) { return 1, true, true }), 0, 0)
 	failed := s.sum("", func(g *gpuNow) (float64, bool) {
 		return oneIf(g.now.State == gpu.DeviceFailed || g.now.State == gpu.DeviceMissing), true
@@ -814,8 +816,7 @@ func unscripted() map[string]string {
 		"gpu-health/XIDs by node A", "gpu-health/Memory errors by node A", "gpu-node/GPUs of the node J")
 	list("test/rules has the values of the record by hand", "gpu-sharing/Containers that use more than they requested ABCDEF",
 		"gpu-capacity/Underused workloads AB", "gpu-namespace/Workloads HI")
-	list("the fleet has no series of processes and scrapes; TestDashboardsOnPrometheus has them", "gpu-exporter/Exporters BCDEF",
-		"gpu-exporter/Max scrape A")
+	list("the fleet has no series of processes and scrapes; TestDashboardsOnPrometheus has them", "gpu-exporter/Exporters CDEFG")
 	list("the fleet's histograms of driver calls are not scraped here", "gpu-exporter/Slowest calls AB")
 	list("over all GPUs it is no GPU's; gpu-node/Headroom has the same readings", "gpu-device/Headroom A")
 	return out
