@@ -51,7 +51,7 @@ preview: ## show the dashboards without Grafana, with the data of a running `mak
 .PHONY: test
 test: ## run the tests that need Go and gcc alone, with the race detector; PKG=./podmap RUN=TestName
 	go vet ./...
-	go test -race -timeout 15m $(if $(RUN),-run '$(RUN)') $(PKG)
+	GORACE=atexit_sleep_ms=0 go test -race -vet=off -timeout 15m $(if $(RUN),-run '$(RUN)') $(PKG)
 
 .PHONY: generate
 generate: ## write all generated files and goldens; review the diff
