@@ -164,11 +164,15 @@ func TestDrift(t *testing.T) {
 	out.WriteString("# Readings that appear (+) and vanish (-) on a board from one driver branch to the next: the board stays the\n" +
 		"# same, only what the library exports and knows changes. Written by the tests; a line that comes or goes\n# here comes or goes " +
 		"for users who change their driver.\n")
+	readings := map[string]map[string]map[string]bool{} // of each GPU, by step
+	for _, name := range names {
+		readings[name] = readingsOf(kept(t, dir, name))
+	}
 	for i, b := range boards {
 		fmt.Fprintf(&out, "\n%s\n", b.name)
 		var before map[string]bool
 		for n, set := range scenario.WidelySpaced {
-			now := readingsOf(kept(t, dir, fmt.Sprintf("%s-%d", set, i/scenario.MaxGPUs)))[fmt.Sprint(i%scenario.MaxGPUs)]
+			now := readings[fmt.Sprintf("%s-%d", set, i/scenario.MaxGPUs)][fmt.Sprint(i%scenario.MaxGPUs)]
 			if len(now) == 0 {
 				t.Errorf("%s under %s reports nothing", b.name, set)
 			}

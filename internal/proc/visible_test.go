@@ -380,7 +380,7 @@ func TestHungReads(t *testing.T) {
 		t.Run(c.path, func(t *testing.T) {
 			t.Parallel()
 			n := newNode(t)
-			n.deadline = 3 * time.Second // and a fifth of it for the reads beside one that hangs
+			n.deadline = 1500 * time.Millisecond // and a fifth of it for the reads beside one that hangs
 			n.pod("ml", "one", uid, "main", cid)
 			n.pod("ml", "two", hash, "main", other)
 			n.process(10, "555", one)
