@@ -96,8 +96,8 @@ func (s *series) learn(values []string) *known {
 	for i, v := range values {
 		exposed[i] = gpu.Printable(v)
 	}
-	k := &known{values: slices.Clone(values), at: len(s.order)}
 	if !slices.Equal(exposed, values) {
+		k := &known{values: slices.Clone(values), at: len(s.order)}
 		// Its exposed values equal those of another series.
 		like := s.find(exposed)
 		if like == nil {
@@ -107,9 +107,13 @@ func (s *series) learn(values []string) *known {
 		s.keep(k)
 		return k
 	}
-	k.labels = &labels{values: k.values}
-	s.keep(k)
-	return k
+	both := &struct {
+		known
+		labels labels
+	}{known{values: exposed, at: len(s.order)}, labels{values: exposed}}
+	both.known.labels = &both.labels
+	s.keep(&both.known)
+	return &both.known
 }
 
 func (s *series) keep(k *known) {
