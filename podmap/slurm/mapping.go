@@ -21,12 +21,13 @@ const (
 	maxFiles     = 4096
 	maxFileBytes = 64 << 10
 	maxJobs      = 1024 // of one file
+	maxJobID     = 64
 )
 
 var (
 	fileName = regexp.MustCompile(`^(0|[1-9][0-9]{0,3})(?:\.(0|[1-9][0-9]{0,2}))?$`)
-	// jobID is a job as Slurm writes it: 42, 42_7 of an array, 42+1 of a heterogeneous job.
-	jobID = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z_.+-]{0,63}$`)
+	// jobID is a job as Slurm writes it, up to maxJobID: 42, 42_7 of an array, 42+1 of a heterogeneous job.
+	jobID = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z_.+-]*$`)
 )
 
 // mapping is the content of the directory at one time. It is immutable.
@@ -144,7 +145,7 @@ func parseJobs(text string) (jobs []string, invalid int) {
 		line = strings.TrimSpace(line)
 		switch {
 		case line == "" || seen[line]:
-		case !jobID.MatchString(line) || len(jobs) >= maxJobs:
+		case len(line) > maxJobID || !jobID.MatchString(line) || len(jobs) >= maxJobs:
 			invalid++
 		default:
 			seen[line] = true
