@@ -26,7 +26,7 @@ func with(change func(*Panel)) []Dashboard {
 }
 
 func TestBrokenTablesAreRefused(t *testing.T) {
-	if _, err := Files(with(func(*Panel) {}), nil); err != nil && !strings.Contains(err.Error(), "pod:gpu_workload:info") {
+	if _, err := Files(with(func(*Panel) {}), nil); err != nil && !strings.Contains(err.Error(), "gpu:gpu_health:info") {
 		t.Fatalf("a good dashboard was refused: %v", err)
 	}
 	expr := func(e string) []Dashboard { return with(func(p *Panel) { p.queries[0].Expr = e }) }

@@ -16,8 +16,9 @@ func gpuDashboard() Dashboard {
 		Rows: []Row{
 			{Lines: []Line{
 				line(4,
-					stat(3, "Health", Plain, "max("+verdictRanks("gpu_health{"+c+"}")+")",
-						"Verdict of the exporter on the GPU; the reasons are below.").mapped(rankMappings()...),
+					stat(3, "Health", Plain, "max("+rankedVerdicts(c)+")",
+						"Verdict on the GPU: that of the exporter, or degraded by a problem that the rules find; the reasons are "+
+							"below.").mapped(rankMappings()...),
 					stat(3, "Utilization", Ratio, rawBusy("", c),
 						"Share of time in which at least one kernel was running.").between(0,
 						1).at(usedSteps()...).ifUp(up),
@@ -179,8 +180,7 @@ func gpuDashboard() Dashboard {
 					table(12, "Memory errors", "Location",
 						"ECC errors since the driver was loaded, and over the lifetime of the GPU.",
 						label("memory", "Location"),
-						label("severity", "Severity").mapped(Mapping{"corrected", "corrected", Blue},
-							Mapping{"uncorrected", "uncorrected", Red}),
+						label("severity", "Severity"),
 						value("Since driver load", Number, maximum("memory, severity", "gpu_ecc_errors_total{"+c+"}")),
 						value("Lifetime", Number,
 							maximum("memory, severity", "gpu_ecc_lifetime_errors_total{"+c+"}")))),
@@ -192,7 +192,8 @@ func gpuDashboard() Dashboard {
 					table(8, "Reasons for the verdict", "Problem", "Problems of the GPU, each with what it alone requires.",
 						label("state", "Requires").mapped(verdictMappings()...),
 						label("reason", "Problem").to(Link{UID: verdictDoc, Title: "Explain the problems"}),
-						value("Problems", Number, maximum("state, reason", "gpu_health_reason_info{"+c+"}")).wide(90)).
+						value("Problems", Number, maximum("state, reason", "gpu_health_reason_info{"+c+"} or label_replace("+
+							records("gpu:gpu_problems:info", c)+`, "reason", "$1", "problem", "(.+)")`)).wide(90)).
 						called("The GPU is healthy, or is not scraped."),
 					series(8, "Memory banks by spare rows", Number, "Memory banks by availability of spare rows.",
 						q("{{availability}}",

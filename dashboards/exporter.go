@@ -166,9 +166,9 @@ func exporterDashboard() Dashboard {
 						value("Nodes", Number, "sum by (feature, state) (gpu_exporter_feature{"+n+"}) > 0")),
 					table(12, "Containers using unallocated GPUs", "Namespace",
 						"Containers that use a GPU that is not allocated to them.", label("namespace", "Namespace"),
-						label("pod", "Pod").to(toPod()), label("kind", "Kind"), label("node", "Node"),
-						label("gpu", "GPU"),
-						value("Now", Number, "sum by (cluster, node, gpu, namespace, pod, kind) "+
+						label("pod", "Pod").to(toPod()), label("kind", "Kind"), label("node", "Node").to(toNode()),
+						label("gpu", "GPU").to(toGPU()).wide(60), label("uuid", "UUID").hide(),
+						value("Now", Number, "sum by (cluster, node, uuid, gpu, namespace, pod, kind) "+
 							"(gpu_container_mismatch{"+n+"}) > 0")).called("No container uses a GPU that is not allocated to it.")),
 			}},
 			{Title: "Cost", Collapsed: true, Lines: []Line{line(8,

@@ -59,6 +59,9 @@ func records(name, selector string, matchers ...string) string {
 	return name + "{" + strings.Join(append([]string{selector}, matchers...), ", ") + "}"
 }
 
+// orZeroBy is orZero for each group of labels.
+func orZeroBy(by, expr, presence string) string { return expr + " or 0 * " + maximum(by, presence) }
+
 // xids counts the driver's errors over a window: the difference of the counter. The first event of a code is no
 // increase, because its series begins at 1: it counts if the node was scraped before. Where the counter restarted, or
 // its beginning was not scraped, increase knows better.

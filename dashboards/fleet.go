@@ -14,8 +14,8 @@ func fleetDashboard() Dashboard {
 	seconds := func(matchers ...string) string { return records("model:gpu_time_seconds:rate5m", m, matchers...) }
 	const alerting = `cluster=~"$cluster", node!=""`
 	alertsOf := func(severity string) Column { // 0 where the node has alerts of others
-		return value(strings.ToUpper(severity[:1])+severity[1:], Number, firing("cluster, node", alerting,
-			`severity="`+severity+`"`)+" or 0 * "+firing("cluster, node", alerting))
+		return value(strings.ToUpper(severity[:1])+severity[1:], Number, orZeroBy("cluster, node",
+			firing("cluster, node", alerting, `severity="`+severity+`"`), firingAlerts(alerting)))
 	}
 	return Dashboard{
 		UID: "gpu-fleet", Title: "GPU / Fleet",
@@ -111,10 +111,10 @@ func fleetDashboard() Dashboard {
 			placementRow(m),
 			worstRow(),
 			{Title: "Problems", Lines: []Line{line(8,
-				series(8, "GPUs by problem", Number, "GPUs that need attention, by problem.",
+				series(12, "GPUs by problem", Number, "GPUs that need attention, by problem.",
 					q("{{problem}}", total("problem", records("node:gpu_problems:count", m)))).stacked().from(0).to(
 					toHealth()),
-				table(16, "Nodes by alerts", "-Score",
+				table(12, "Nodes by alerts", "-Score",
 					"Nodes with firing alerts of the shipped rules, the worst first: "+
 						"the score is 100 for a critical alert, 10 for a warning, 1 for an information.",
 					label("cluster", "Cluster"), label("node", "Node").to(toNode()),

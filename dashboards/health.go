@@ -122,10 +122,10 @@ func verdictsTable() Panel {
 	health, others := records("gpu:gpu_health:info", "<cluster>"), records("gpu:gpu_verdicts:info", "<cluster>")
 	columns := []Column{label("node", "Node").to(toNode()), label("gpu", "GPU").to(toGPU()).wide(60),
 		value("Exporter", Plain, maximum(perGPU, verdictRanks(health))+" or 0 * "+maximum(perGPU, others)).
-			mapped(rankMappings()...).wide(160)}
+			mapped(rankMappings()...).atLeast(160)}
 	for _, j := range judges() {
 		columns = append(columns, value(j.title, Plain, maximum(perGPU, ranks(records("gpu:gpu_verdicts:info", "<cluster>",
-			`by="`+j.by+`"`), j.states, 0))).mapped(numbered(j.states, 0)...).wide(190))
+			`by="`+j.by+`"`), j.states, 0))).mapped(numbered(j.states, 0)...).atLeast(190))
 	}
 	return table(24, "Verdicts on a GPU", "-Exporter",
 		"GPUs that the exporter, or another program that judges GPUs, finds not healthy; an empty cell: its verdict is not "+
@@ -188,6 +188,12 @@ func numbered(states []Mapping, lowest int) (out []Mapping) {
 
 // verdictRanks replaces the value of each series by the rank of its state, the gravest highest.
 func verdictRanks(series string) string { return ranks(series, verdictMappings(), 1) }
+
+// rankedVerdicts are the ranks of the exporter's verdicts on GPUs, and of degraded where the rules find a problem: the same
+// verdict as on Health and errors.
+func rankedVerdicts(selector string) string {
+	return verdictRanks("gpu_health{"+selector+"}") + " or " + records("gpu:gpu_health:info", selector, `state="degraded"`)
+}
 
 func ranks(series string, states []Mapping, lowest int) string {
 	var out []string

@@ -73,7 +73,7 @@ func namespaceDashboard() Dashboard {
 						q("unknown", unknown(same))).stacked().from(0).colored(timeStateColors()),
 					series(12, "Busy of measured over time", Ratio,
 						"Busy time over the allocated time whose activity was measured, by namespace.",
-						q("{{namespace}}",
+						q("{{cluster}} {{namespace}}",
 							total("cluster, namespace", busy)+" / ("+total("cluster, namespace", busy)+" + "+
 								total("cluster, namespace", unused())+" > 0)")).between(0, 1).at(usedSteps()...)),
 				line(8,

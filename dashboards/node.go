@@ -45,7 +45,7 @@ func nodeDashboard() Dashboard {
 					label("gpu", "GPU").to(toGPUOfNode()).wide(60), label("model", "Model"),
 					value("Health", Plain, maximum(gpuInfo,
 						"gpu_info{"+n+"} * on (cluster, node, uuid) group_left () "+maximum("cluster, node, uuid",
-							verdictRanks("gpu_health{"+n+"}")))).mapped(rankMappings()...).wide(110),
+							rankedVerdicts(n)))).mapped(rankMappings()...).wide(110),
 					value("Allocated", Ratio, maximum(perGPU, "gpu_allocation_ratio{"+n+"}")).wide(80),
 					value("Pods", Number, "count by ("+perGPU+
 						") (group by (cluster, node, uuid, gpu, namespace, pod) (gpu_container_allocation_ratio{"+n+
@@ -62,7 +62,8 @@ func nodeDashboard() Dashboard {
 						"max by ("+perGPU+`) (rate(gpu_clock_limited_seconds_total{`+n+
 							`, reason!="power_cap"}[$__rate_interval]))`).at(base(Green), step(0.01, Amber),
 						step(0.2, Red)).wide(100),
-					value("XIDs in range", Number, total(perGPU, xids(n, "$__range"))).at(badIfAny()...).wide(110),
+					value("XIDs in range", Number, orZeroBy(perGPU, total(perGPU, xids(n, "$__range")), "gpu_device_up{"+n+"}")).at(
+						badIfAny()...).wide(110),
 					value("Last busy", When, "1000 * "+maximum(perGPU,
 						"gpu_last_busy_timestamp_seconds{"+n+"}")).wide(150),
 					label("uuid", "UUID").hide())),

@@ -5,8 +5,8 @@ import "slices"
 // placementRow divides the fleet by the labels of nodes and namespaces, each table with the sums of the fleet.
 func placementRow(m string) Row {
 	return Row{Title: "Node pools, zones, racks and teams", Lines: []Line{
-		line(6, nodesBy("Node pools", "pool", "Node pool", m)), line(5, nodesBy("Zones", "zone", "Zone", m)),
-		line(8, nodesBy("Racks", "rack", "Rack", m)), line(7, teamsTable(m)),
+		line(7, nodesBy("Node pools", "pool", "Node pool", m)), line(5, nodesBy("Zones", "zone", "Zone", m)),
+		line(7, nodesBy("Racks", "rack", "Rack", m)), line(7, teamsTable(m)),
 	}}
 }
 
@@ -72,19 +72,19 @@ func worst(of string) string { return "topk by (cluster) (20, " + of + ")" }
 func worstRow() Row {
 	hottest, unused := records("gpu:gpu_temperature_celsius:top20", "<cluster>"), records("pod:gpu_unused_seconds:top20", "<cluster>")
 	gpus := func(columns ...Column) []Column {
-		return slices.Concat([]Column{label("node", "Node").to(toNode()), label("gpu", "GPU").to(toGPU()).wide(60)}, columns,
+		return slices.Concat([]Column{label("node", "Node").to(toNode()).atLeast(152), label("gpu", "GPU").to(toGPU()).wide(55)}, columns,
 			[]Column{label("uuid", "UUID").hide()})
 	}
 	return Row{Title: "Worst GPUs and pods", Lines: []Line{line(9,
-		table(8, "Hottest GPUs", "-Temperature", "The twenty GPUs of each cluster with the highest temperature.",
-			gpus(value("Temperature", Celsius, worst(maximum(perGPU, hottest))).at(plainSteps()...).atLeast(130))...),
-		table(8, "Unhealthy GPUs", "-Verdict", "Verdict on each GPU that is not healthy, the gravest first; Health and errors has "+
+		table(7, "Hottest GPUs", "-Temperature", "The twenty GPUs of each cluster with the highest temperature.",
+			gpus(value("Temperature", Celsius, worst(maximum(perGPU, hottest))).at(plainSteps()...).atLeast(116))...),
+		table(7, "Unhealthy GPUs", "-Verdict", "Verdict on each GPU that is not healthy, the gravest first; Health and errors has "+
 			"the reasons.", gpus(value("Verdict", Plain, maximum(perGPU,
-			verdictRanks(records("gpu:gpu_health:info", "<cluster>")))).mapped(rankMappings()...).wide(120))...).called(
+			verdictRanks(records("gpu:gpu_health:info", "<cluster>")))).mapped(rankMappings()...).atLeast(110))...).called(
 			"No GPU is unhealthy, or the recording rules are not loaded."),
-		table(8, "Pods with unused GPUs", "-Unused GPUs", "The twenty pods of each cluster with the most unused (gap and idle) "+
+		table(10, "Pods with unused GPUs", "-Unused GPUs", "The twenty pods of each cluster with the most unused (gap and idle) "+
 			"allocated GPUs, mean of the last half hour.",
-			label("namespace", "Namespace").to(toNamespace()), label("pod", "Pod").to(toPod()).atLeast(165),
+			label("namespace", "Namespace").to(toNamespace()), label("pod", "Pod").to(toPod()).atLeast(240),
 			value("Unused GPUs", Number, worst(total("cluster, namespace, pod", unused))).at(warnIfAny()...).wide(85)).called(
 			"No pod has unused GPUs, or the recording rules are not loaded."))}}
 }

@@ -362,6 +362,9 @@ func (c Column) pixels() (width int, fixed bool) {
 	case c.unit == When:
 		return 145, true // a few seconds ago
 	}
+	if c.bar { // beside the number there is a bar
+		return max(95, titleWidth(c.title)), false
+	}
 	return titleWidth(c.title), false
 }
 

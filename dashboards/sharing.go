@@ -69,7 +69,8 @@ func sharingDashboard() Dashboard {
 				line(9, table(24, "Containers on shared GPUs", "-Busy",
 					"Allocation, limits and usage of the containers on shared GPUs.",
 					label("namespace", "Namespace").to(toNamespace()), label("pod", "Pod").to(toPod()),
-					label("container", "Container"), label("node", "Node"), label("gpu", "GPU"),
+					label("container", "Container"), label("node", "Node").to(toNode()), label("gpu", "GPU").to(toGPU()).wide(60),
+					label("uuid", "UUID").hide(),
 					value("Allocated", Ratio, total(perContainer,
 						"gpu_container_allocation_ratio{"+n+"}")).gauge(plainSteps()...),
 					value("Busy", Ratio, share(perContainer, "gpu_container_busy_seconds_total{"+n+"}",
@@ -98,7 +99,8 @@ func sharingDashboard() Dashboard {
 					"Containers that share a GPU and use more of its memory than they requested, or more of its time while it is "+
 						"busy to 90 %: the guaranteed amount, else the limit, else the share of the GPU. Nothing enforces it.",
 					label("namespace", "Namespace").to(toNamespace()), label("pod", "Pod").to(toPod()),
-					label("container", "Container"), label("node", "Node"), label("gpu", "GPU"),
+					label("container", "Container"), label("node", "Node").to(toNode()), label("gpu", "GPU").to(toGPU()).wide(60),
+					label("uuid", "UUID").hide(),
 					value("Memory requested", Bytes, total(perContainer, "gpu_container_memory_used_bytes{"+n+"}")+" / "+
 						maximum(perContainer, overRequest+`{quantity="memory",`+n+"}")),
 					value("Memory", Bytes, total(perContainer, "gpu_container_memory_used_bytes{"+n+"}")),

@@ -23,10 +23,11 @@ var pageValues = map[string]dashboard.Values{
 // checkPages loads every dashboard in Chromium as test/preview draws it, with Grafana's own components, all rows open,
 // 1600 px wide and then 1280. JavaScript errors, failed queries, empty panels that are not listed as empty, charts without
 // a line, cut titles and cells, tables wider than their panels, rows left out, and unknown values drawn as 0 % are errors; at 1280 px
-// tables may be scrolled sideways if their identity columns are first, and text in cells be cut.
+// tables may be scrolled sideways if their identity columns are first.
 //
-// The time until a page is drawn depends on what else the machine does, the processor time of the browser's main thread,
-// the queries and their answers hardly: at most 3 s, where a quiet machine takes 1 to 2, 150 queries and 4 MB.
+// The time until a page is drawn depends on what else the machine does and is logged; the processor time of the browser's
+// main thread, the queries and their answers hardly: at most 2.5 s, 150 queries and 4 MB. With 40 programs waiting for two
+// processors it was 1.5 to 2.3 s.
 func checkPages(t *testing.T, c dashboard.Client, w dashboard.Window, empty absent) {
 	t.Helper()
 	root, err := filepath.Abs(filepath.Join("..", ".."))
@@ -63,7 +64,7 @@ func checkPages(t *testing.T, c dashboard.Client, w dashboard.Window, empty abse
 		Empty, Faults           []string
 		Width                   int
 		// Of a line with the cost of a page:
-		CPU            float64
+		CPU, Wall      float64
 		Queries, Bytes int
 	}
 	// A panel has data when one of the views of its dashboard shows some; a page costs what its cheapest view does.
@@ -91,8 +92,8 @@ func checkPages(t *testing.T, c dashboard.Client, w dashboard.Window, empty abse
 		t.Errorf("only %d panels of %d dashboards were drawn, by width: %v", len(best), len(costs), widths)
 	}
 	for uid, p := range costs {
-		t.Logf("%s: %.2f s of processor time, %d queries, %d bytes", uid, p.CPU, p.Queries, p.Bytes)
-		if p.CPU > 3 || p.Queries > 150 || p.Bytes > 4e6 {
+		t.Logf("%s: %.2f s, %.2f s of processor time, %d queries, %d bytes", uid, p.Wall, p.CPU, p.Queries, p.Bytes)
+		if p.CPU > 2.5 || p.Queries > 150 || p.Bytes > 4e6 {
 			t.Errorf("%s takes too long to draw: %+v", uid, p)
 		}
 	}

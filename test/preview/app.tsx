@@ -57,7 +57,7 @@ performance.setResourceTimingBufferSize(5000);
 const answers = () => {
   const all = performance.getEntriesByType('resource') as PerformanceResourceTiming[];
   const own = all.filter((e) => e.name.includes('/api/v1/'));
-  return { queries: own.length, bytes: own.reduce((sum, e) => sum + e.decodedBodySize, 0) };
+  return { wall: changed / 1000, queries: own.length, bytes: own.reduce((sum, e) => sum + e.decodedBodySize, 0) };
 };
 Object.assign(window, { settled, unsettle, report, answers });
 
@@ -79,7 +79,7 @@ function cutOff(cell: Element) {
 
 /**
  * What a user could not read: cut titles, columns and cells, rows that are left out, and unknown values drawn as 0 %.
- * On a page below 1600 px, tables may be scrolled sideways if their identity columns are first, and cells be cut.
+ * On a page below 1600 px, tables may be scrolled sideways if their identity columns are first.
  */
 function faults(d: Drawn): string[] {
   const panel = document.getElementById(`panel-${d.id}`)!;
@@ -105,7 +105,7 @@ function faults(d: Drawn): string[] {
   const cells = [...grid.querySelectorAll('[role="gridcell"]')];
   d.columns.forEach(({ name, gauge, zeros }, i) => {
     const own = cells.filter((c) => c.getAttribute('aria-colindex') === String(i + 1));
-    const cut = narrow ? [] : own.filter(cutOff);
+    const cut = own.filter(cutOff);
     if (cut.length) {
       out.push(`${cut.length} of ${own.length} in ${name} cut: ${cut[0].textContent}`);
     }

@@ -158,7 +158,9 @@ type drawn struct {
 type cost struct {
 	Dashboard string `json:"dashboard"`
 	// CPU is the processor time of the page's main thread, in seconds, the page's own code included.
-	CPU     float64 `json:"cpu"`
+	CPU float64 `json:"cpu"`
+	// Wall is the time from the request to the last change of the page, in seconds.
+	Wall    float64 `json:"wall"`
 	Queries int     `json:"queries"`
 	Bytes   int     `json:"bytes"` // of the answers
 }

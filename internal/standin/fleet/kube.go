@@ -277,7 +277,7 @@ func quota(namespace string, nodes int) float64 {
 	for _, c := range []byte(namespace) {
 		h = mix(h, uint64(c))
 	}
-	return float64(nodes) * float64(1+h%3)
+	return float64(nodes) * float64(3+h%3)
 }
 
 // owners emits one series for each object of a kind that created pods.

@@ -349,8 +349,6 @@ func (c comparison) onNodes(s *script) {
 	c.show(sharing+"D", perGPU, many(memory), 1e-9, 0)
 	limits := s.gauges(perGPU, add, memoryLimit)
 	c.show(sharing+"E", perGPU, many(limits.over(s.sum(perGPU, medium(totalMemory)))), 1e-9, 0)
-	c.show("gpu-node/GPUs of the node A", perGPU, s.sum(perGPU, rankOf(healthRanks)), 0, 0)
-	c.show("gpu-device/Health A", "", highest(rankOf(healthRanks)), 0, 0)
 	width := func(g *gpuNow) (float64, bool) { return opt(slowOf(g).PCIe.Width) }
 	c.show("gpu-node/GPU topology A", perGPU, s.sum(perGPU, width), 0, 0)
 	c.show("gpu-device/Identity A", perGPU, s.sum(perGPU, up), 0, 0)
@@ -365,14 +363,6 @@ func (c comparison) onNodes(s *script) {
 // healthRanks are the verdicts by their rank on the dashboards.
 var healthRanks = map[gpu.HealthState]float64{gpu.Degraded: 1, gpu.Unknown: 2, gpu.NeedsReset: 3, gpu.NeedsReboot: 4,
 	gpu.Replace: 5, gpu.Lost: 6}
-
-// rankOf is the rank of the exporter's verdict.
-func rankOf(ranks map[gpu.HealthState]float64) func(*gpuNow) (float64, bool) {
-	return func(g *gpuNow) (float64, bool) {
-		state, _ := g.now.Health(g.at)
-		return ranks[state], true
-	}
-}
 
 // ofContainers are the columns of containers, workloads, namespaces and teams.
 func (c comparison) ofContainers(s, raw *script) {
@@ -706,9 +696,8 @@ func (c comparison) ofHealth(rules, raw *script) {
 		for p, verdict := range found {
 			problems.of[g.key(perGPU)+"/"+p+"/"+string(verdict)] = healthRanks[verdict]
 		}
-		_, own := g.now.Health(g.at)
-		for _, r := range own {
-			reasons.of[string(r.Verdict)+"/"+r.Reason] = 1
+		for p, verdict := range found {
+			reasons.of[string(verdict)+"/"+p] = 1
 		}
 		high, measured := 0.0, false
 		for _, reason := range gpu.LimitReasons {
@@ -757,6 +746,9 @@ func (c comparison) ofHealth(rules, raw *script) {
 	c.show("gpu-health/Verdicts on a GPU A", perGPU, byGPU, 0, 0)
 	c.show("gpu-health/GPUs with a problem A", perGPU+" problem state", problems, 0, 0)
 	c.show("gpu-device/Reasons for the verdict A", "state reason", reasons, 0, 0)
+	rank := func(g *gpuNow) (float64, bool) { state, _ := rules.healthOf(g); return healthRanks[state], true }
+	c.show("gpu-node/GPUs of the node A", perGPU, rules.sum(perGPU, rank), 0, 0)
+	c.show("gpu-device/Health A", "", values{of: map[string]float64{"": slices.Max(slices.Collect(maps.Values(byGPU.of)))}}, 0, 0)
 	c.show("gpu-fleet/Unhealthy A", "", values{of: map[string]float64{"": float64(len(byGPU.of))}}, 0, 0)
 	c.show("gpu-health/Unhealthy A", "", values{of: map[string]float64{"": float64(len(byGPU.of))}}, 0, 0)
 	for state, tile := range map[gpu.HealthState]string{gpu.Lost: "Lost", gpu.Replace: "Replace", gpu.NeedsReboot: "Reboot",
