@@ -17,7 +17,7 @@ import (
 var pageValues = map[string]dashboard.Values{
 	"gpu-node":      {"node": {"main-h100-0001"}},
 	"gpu-namespace": {"namespace": {"research"}},
-	"gpu-workload":  {"namespace": {"research"}},
+	"gpu-workload":  {"namespace": {"research", "speech"}}, // alerts fire for workloads of speech
 }
 
 // checkPages loads every dashboard in Chromium as test/preview draws it, with Grafana's own components, all rows open,
