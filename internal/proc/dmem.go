@@ -83,16 +83,20 @@ func (s *CgroupScanner) Scan(ctx context.Context) {
 	s.mu.Lock()
 	queried := s.queried
 	s.mu.Unlock()
-	var paths []string
-	found, err := host.Read(ctx, s.reader, s.o.Root, func() (found []cgroupUse, err error) {
-		found, err = walkCgroups(s.o.Root)
-		if queried && len(found) == 0 && gone(err) == nil {
-			paths, err = listCgroups(s.o.Root)
+	type result struct {
+		used  []cgroupUse
+		paths []string
+	}
+	found, err := host.Read(ctx, s.reader, s.o.Root, func() (found result, err error) {
+		found.used, err = walkCgroups(s.o.Root)
+		if queried && len(found.used) == 0 && gone(err) == nil {
+			found.paths, err = listCgroups(s.o.Root)
 		}
 		return found, err
 	})
+	paths := found.paths
 	memory := map[gpu.PCIAddress][]gpu.CgroupMemory{}
-	for _, u := range found {
+	for _, u := range found.used {
 		m := gpu.CgroupMemory{Used: u.used, Limit: u.limit, Guaranteed: u.guaranteed}
 		if u.path != "" {
 			s.name(start, u.path, &m)
