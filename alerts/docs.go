@@ -98,15 +98,15 @@ func list(queries []Query) string {
 	return strings.Join(lines, "\n")
 }
 
-// slow lists the chapters whose alerts are evaluated every seldom.
+// slow lists the chapters whose alerts are evaluated rarely.
 func slow() string {
 	var out []string
 	for _, g := range AlertGroups() {
-		if g.Interval > 0 {
+		if g.Interval == rarely {
 			out = append(out, "*"+g.Title+"*")
 		}
 	}
-	return strings.Join(out, ", ")
+	return strings.Join(out, " and ")
 }
 
 // recordsTable has a row for the records that differ in their level alone.

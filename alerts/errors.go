@@ -14,7 +14,7 @@ func reported() []Alert {
 			Dashboard: gpuDashboard,
 			Expr: "(" + recentXID(`{xid=~"`+xidPattern(gpu.XIDCritical)+`"}`) + "\n  or group by (cluster, node, uuid, gpu, xid) (" +
 				`time() - gpu_xid_last_timestamp_seconds{xid=~"` + xidPattern(gpu.XIDCritical) +
-				`"} < $repair_seconds) unless on (` + onGPU + ") gpu_recovery_action)" + graver,
+				`"} < $repair_seconds) unless on (` + onGPU + `) gpu_recovery_action{action="none"})` + graver,
 			Summary:     "A GPU reported a fatal error.",
 			Description: "XID {{ $labels.xid }} on " + atGPU + ". " + describeXID(gpu.XIDCritical)},
 		{Name: "GPUXIDWarning", Severity: Warning, Labels: labels, Keep: minutes15, Parameters: recent,
@@ -38,6 +38,12 @@ func reported() []Alert {
 			Description: atGPU + " has counted " + value3 + " uncorrected memory errors since the driver was loaded, some of " +
 				"them just now. Applications on it have failed. Move its pods away and reset the GPU so that the " +
 				"rows are remapped; if it recurs, run NVIDIA's field diagnostic and replace it."},
+	}
+}
+
+// memory are alerts about memory that fails slowly, or without correction.
+func memory() []Alert {
+	return []Alert{
 		{Name: "GPUCorrectedECCRateHigh", Severity: Warning, Labels: gpuLabels, For: hour, Keep: minutes30,
 			Dashboard: gpuDashboard,
 			Parameters: []Parameter{period(hour, "period in which errors are counted"),

@@ -8,7 +8,6 @@ func nodeOfTarget(up string) string {
 const targets = `up{job=~"` + jobRE + `"}`
 
 func exporter() []Alert {
-	dashboard := Dashboard{dashboardExporter, []string{"node"}}
 	return []Alert{
 		{Name: "GPUExporterDown", Severity: Critical, Needs: kubeOptional, Labels: []string{"job", "instance", "node"},
 			For: minutes10, Keep: minutes5, Dashboard: Dashboard{dashboardExporter, nil},
@@ -43,6 +42,13 @@ func exporter() []Alert {
 			Description: "NVML is unavailable on {{ $labels.node }}: the driver is not loaded, does not match its " +
 				"library, or is hung. Run nvidia-smi there; after a driver upgrade restart the node or the driver " +
 				"pod."},
+	}
+}
+
+// exporterState are alerts about exporters that are scraped, and about what is scraped beside them.
+func exporterState() []Alert {
+	dashboard := Dashboard{dashboardExporter, []string{"node"}}
+	return []Alert{
 		{Name: "GPUExporterSourceDown", Severity: Warning, Labels: []string{"node", "source"}, For: minutes10,
 			Keep: minutes5, Dashboard: dashboard,
 			Expr:    `max by (cluster, node, source) (gpu_exporter_source_up{source!="nvml"}) == 0`,

@@ -30,6 +30,27 @@ func lost() []Alert {
 				"a driver call, or needs a reset. " +
 				"Cordon the node, read dmesg for NVRM lines, then stop the node's GPU monitoring and " + resetByUUID +
 				", or reboot the node."},
+		{Name: "GPURepairRequired", Severity: Critical, Labels: append([]string{"state"}, gpuLabels...),
+			For: 2 * minute, Keep: minutes5, Dashboard: gpuDashboard,
+			Expr: "max" + byGPUAnd("state") + `(gpu_health{state=~"degraded|needs_reset|needs_reboot|replace"}) == 1` +
+				"\n  and on (" + onGPU + `) gpu_health_reason_info{reason=~"` + repairs + `"}` +
+				"\n  unless on (" + onGPU + ") (gpu_device_up == 0)",
+			Summary: "A GPU has to be reset or replaced, or its node rebooted.",
+			Description: "The verdict on " + atGPU + " is {{ $labels.state }}. " +
+				`{{ if eq $labels.state "needs_reset" }}Cordon the node, agree with the owners of the GPU's pods, stop the ` +
+				"node's GPU monitoring and " + resetByUUID + `.` +
+				`{{ else if eq $labels.state "needs_reboot" }}Drain the node and restart it.` +
+				`{{ else if eq $labels.state "replace" }}Errors will recur: keep the node cordoned and have the GPU replaced. ` +
+				`This is an RMA criterion.` +
+				`{{ else }}Stop the applications that use NVLink between GPUs, then reset it, or restart the IMEX daemon of the ` +
+				`node and its domain: gpu_recovery_action has which.{{ end }}` +
+				" The reasons are in gpu_health_reason_info and on the dashboard."},
+	}
+}
+
+// patient are alerts about GPUs for which nobody is called: work that is planned.
+func patient() []Alert {
+	return []Alert{
 		{Name: "GPUMissing", Severity: Warning, Labels: []string{"node"}, For: minutes30, Keep: minutes5,
 			Dashboard: nodeDashboard,
 			Parameters: []Parameter{period(30*day, "lookback for the number of GPUs that the node had"),
@@ -60,20 +81,5 @@ func lost() []Alert {
 				`{{ else }}The exporter finds that ` + atGPU +
 				" needs a repair, and the DRA driver has not tainted it: pods are placed on it. " +
 				"Cordon the node, or taint the device by a DeviceTaintRule.{{ end }}"},
-		{Name: "GPURepairRequired", Severity: Critical, Labels: append([]string{"state"}, gpuLabels...),
-			For: 2 * minute, Keep: minutes5, Dashboard: gpuDashboard,
-			Expr: "max" + byGPUAnd("state") + `(gpu_health{state=~"degraded|needs_reset|needs_reboot|replace"}) == 1` +
-				"\n  and on (" + onGPU + `) gpu_health_reason_info{reason=~"` + repairs + `"}` +
-				"\n  unless on (" + onGPU + ") (gpu_device_up == 0)",
-			Summary: "A GPU has to be reset or replaced, or its node rebooted.",
-			Description: "The verdict on " + atGPU + " is {{ $labels.state }}. " +
-				`{{ if eq $labels.state "needs_reset" }}Cordon the node, agree with the owners of the GPU's pods, stop the ` +
-				"node's GPU monitoring and " + resetByUUID + `.` +
-				`{{ else if eq $labels.state "needs_reboot" }}Drain the node and restart it.` +
-				`{{ else if eq $labels.state "replace" }}Errors will recur: keep the node cordoned and have the GPU replaced. ` +
-				`This is an RMA criterion.` +
-				`{{ else }}Stop the applications that use NVLink between GPUs, then reset it, or restart the IMEX daemon of the ` +
-				`node and its domain: gpu_recovery_action has which.{{ end }}` +
-				" The reasons are in gpu_health_reason_info and on the dashboard."},
 	}
 }

@@ -42,25 +42,27 @@ const (
 const (
 	onGPU = "cluster, node, uuid"
 	onPod = "cluster, node, namespace, pod"
+	// onContainer are those of a pod on a GPU.
+	onContainer = onPod + ", uuid"
 )
 
 // Groups returns the recording rules in the order of evaluation.
 func Groups() []Group {
 	return []Group{
 		{Name: "gpu-exporter-problems", Records: problemGPUs()},
-		{Name: "gpu-exporter-activity", Records: nodeLevels(activity())},
-		{Name: "gpu-exporter-memory-power", Records: nodeLevels(memoryAndPower())},
-		{Name: "gpu-exporter-allocation", Records: slices.Concat(nodeLevels(allocation()), devices(), placement())},
+		{Name: "gpu-exporter-activity", Records: append(nodeLevels(activity()), busyPercent()), Interval: seldom},
+		{Name: "gpu-exporter-memory-power", Records: nodeLevels(memoryAndPower()), Interval: seldom},
+		{Name: "gpu-exporter-allocation", Records: slices.Concat(nodeLevels(allocation()), schedulable(), devices(), placement())},
 		{Name: "gpu-exporter-events", Records: events()},
 		{Name: "gpu-exporter-workloads", Records: slices.Concat(workloads(), workloadLevels(workloadTime()), teams()),
 			Interval: seldom},
 		{Name: "gpu-exporter-workload-gauges", Records: workloadLevels(workloadGauges()), Interval: seldom},
 		{Name: "gpu-exporter-workload-activity", Records: append(gpuActivity(), workloadLevels(workloadActivity())...),
 			Interval: seldom},
-		{Name: "gpu-exporter-sharing", Records: []Record{useAboveRequest()}},
+		{Name: "gpu-exporter-sharing", Records: []Record{useAboveRequest()}, Interval: seldom},
 		{Name: "gpu-exporter-worst", Records: worst(), Interval: seldom},
 		{Name: "gpu-exporter-halfhours", Records: halfHours(), Interval: 30 * minute},
-		{Name: "gpu-exporter-requests", Records: requests()},
+		{Name: "gpu-exporter-requests", Records: requests(), Interval: seldom},
 		{Name: "gpu-exporter-self", Records: self()},
 	}
 }
@@ -98,13 +100,19 @@ func withModel(devs string) string {
 	return "(" + devs + ") * on (" + onGPU + ") group_left (model) " + modelRecord
 }
 
-// withWorkload joins pod:gpu_workload:info to a vector of containers on GPUs.
-func withWorkload(containers string) string {
+// workloadRecord has the workload of every pod, and containerRecord the workload and the model of every pod's GPUs, so that
+// a quantity of containers is joined once.
+const (
+	workloadRecord  = "pod:gpu_workload:info"
+	containerRecord = "gpu:gpu_workload:info"
+)
+
+// withWorkload joins the workload of a record to a vector with the labels on, and those of with.
+func withWorkload(vector, record, on, with string) string {
 	// Backfilled series have no staleness markers: the pod's own name and that of its owner overlap for some minutes,
 	// and one pod must have one row.
-	info := "topk by (" + onPod + `) (1, pod:gpu_workload:info{workload_type!="pod"}) or on (` + onPod +
-		`) pod:gpu_workload:info{workload_type="pod"}`
-	return "(" + containers + ") * on (" + onPod + ") group_left (workload_type, workload) (" + info + ")"
+	return "(" + vector + ") * on (" + on + ") group_left (workload_type, workload" + with + ") (topk by (" + on + ") (1, " + record +
+		`{workload_type!="pod"}) or on (` + on + ") " + record + `{workload_type="pod"})`
 }
 
 func by(op string, labels []string, expr string) string {
@@ -165,27 +173,37 @@ func allocation() []perNode {
 		{"gpu_unallocated", "sum", nil, "Unallocated GPUs, including fractions, of those that are available.",
 			"min by (" + onGPU + ") (gpu_device_up) * on (" + onGPU + ") (1 - max by (" + onGPU +
 				") (gpu_allocation_ratio))"},
-		// Without a kubelet (Docker, Slurm) there is no number of allocatable devices, and nothing is left out.
-		{"gpu_schedulable", "sum", nil, "Schedulable GPUs: wholly unallocated, available and without a problem that " +
-			"requires a repair, not in MIG mode, offered by the kubelet, on a node that is Ready and not cordoned " +
-			"(the last two where kube-state-metrics is scraped).",
-			"(min by (" + onGPU + ") (gpu_device_up) * on (" + onGPU + ") (max by (" + onGPU +
-				") (gpu_allocation_ratio) == bool 0) unless on (" + onGPU + ") (max by (" + onGPU +
-				") (gpu_mig_mode) == 1) unless on (" + onGPU +
-				") (" + healthRecord + `{state!~"degraded|unknown"} or ` + problemRecord + `{problem=~"fabric_.+"})` +
-				" unless on (cluster, node) (" + by("sum", []string{"node"}, "gpu_node_allocatable_devices") +
-				" == 0)" + closedNodes + ") or on (" + onGPU + ") 0 * min by (" + onGPU + ") (gpu_device_up)"},
 	}
 }
 
-// devices are GPUs by utilization, and devices as the kubelet counts them.
+// schedulable is the number of GPUs on which a pod can be placed, 0 included.
+func schedulable() []Record {
+	// Without a kubelet (Docker, Slurm) there is no number of allocatable devices, and nothing is left out.
+	records := perNode{"gpu_schedulable", "sum", nil, "Schedulable GPUs: wholly unallocated, available and without a problem that " +
+		"requires a repair, not in MIG mode, offered by the kubelet, on a node that is Ready and not cordoned " +
+		"(the last two where kube-state-metrics is scraped).",
+		"min by (" + onGPU + ") (gpu_device_up) and on (" + onGPU + ") max by (" + onGPU +
+			") (gpu_allocation_ratio) == 0 unless on (" + onGPU + ") (max by (" + onGPU +
+			") (gpu_mig_mode) == 1) unless on (" + onGPU +
+			") (" + healthRecord + `{state!~"degraded|unknown"} or ` + problemRecord + `{problem=~"fabric_.+"})` +
+			" unless on (cluster, node) (" + by("sum", []string{"node"}, "gpu_node_allocatable_devices") +
+			" == 0)" + closedNodes}.levels()
+	records[0].Expr += "\n  or 0 * node:gpu_device_up:count"
+	return records
+}
+
+// busyPercent are GPUs by utilization.
+func busyPercent() Record {
+	return Record{Name: "cluster:gpu_busy_percent:count", Labels: []string{"model", "busy_percent"},
+		Help: "GPUs by utilization: busy_percent 30 counts those from 30 % to below 40 %, 90 those up to 100 %.",
+		Expr: `count_values by (cluster, model) ("busy_percent", clamp_max(floor(10 * (` +
+			withModel("sum by ("+onGPU+") (rate(gpu_busy_seconds_total[5m])) / (sum by ("+onGPU+
+				") (rate(gpu_observed_seconds_total[5m])) > 0)") + `)), 9) * 10)`}
+}
+
+// devices are the pods of GPUs, and devices as the kubelet counts them.
 func devices() []Record {
 	return []Record{
-		{Name: "cluster:gpu_busy_percent:count", Labels: []string{"model", "busy_percent"},
-			Help: "GPUs by utilization: busy_percent 30 counts those from 30 % to below 40 %, 90 those up to 100 %.",
-			Expr: `count_values by (cluster, model) ("busy_percent", clamp_max(floor(10 * (` +
-				withModel("sum by ("+onGPU+") (rate(gpu_busy_seconds_total[5m])) / (sum by ("+onGPU+
-					") (rate(gpu_observed_seconds_total[5m])) > 0)") + `)), 9) * 10)`},
 		{Name: "gpu:gpu_pods:count", Labels: []string{"node", "uuid", "gpu"},
 			Help: "Pods to which each GPU or a part of it is allocated; no series for an unallocated GPU.",
 			Expr: by("count", []string{"node", "uuid", "gpu"}, "group by ("+onGPU+
@@ -386,7 +404,7 @@ func workloads() []Record {
 	pods := "group by (" + onPod + ") (last_over_time(gpu_pod_info[10m]) or on (" + onPod +
 		") last_over_time(gpu_container_allocated_seconds_total[10m]))"
 	out := []Record{{
-		Name: "pod:gpu_workload:info", Labels: []string{"node", "namespace", "pod", "workload_type", "workload"},
+		Name: workloadRecord, Labels: []string{"node", "namespace", "pod", "workload_type", "workload"},
 		Help: "Workload of each pod: from the exporter if it may query the API server, else from the " +
 			"kube-prometheus rules for kube-state-metrics, else the pod itself.",
 		Expr: "topk by (" + onPod + ") (1, max by (" + onPod +
@@ -396,11 +414,18 @@ func workloads() []Record {
 			"(last_over_time(namespace_workload_pod:kube_pod_owner:relabel[10m]))))" +
 			" or on (" + onPod + ") label_replace(label_replace(" + pods +
 			`, "workload", "$1", "pod", "(.+)"), "workload_type", "pod", "", "")`,
+	}, {
+		// Containers with any quantity: without an allocation there may be activity or memory, and the reverse.
+		Name: containerRecord, Labels: []string{"node", "namespace", "pod", "uuid", "workload_type", "workload", "model"},
+		Help: "Workload and model of each GPU that a pod uses or that is allocated to it.",
+		Expr: withWorkload(withModel("group by ("+onContainer+`) (last_over_time({__name__=~"gpu_container_allocated_seconds_total|`+
+			"gpu_container_allocation_ratio|gpu_container_memory_used_bytes|gpu_container_observed_seconds_total"+`"}[10m]))`),
+			workloadRecord, onPod, ""),
 	}}
 	return append(out, Record{Name: "workload:gpu_pods:count",
 		Labels: []string{"namespace", "workload_type", "workload"}, Help: "Pods to which GPUs are allocated.",
 		Expr: by("count", []string{"namespace", "workload_type", "workload"},
-			withWorkload("group by ("+onPod+") (gpu_container_allocation_ratio)"))})
+			withWorkload("group by ("+onPod+") (gpu_container_allocation_ratio)", workloadRecord, onPod, ""))})
 }
 
 // useAboveRequest finds the containers of schemes that enforce nothing. A request is a guaranteed amount, a limit, or else
@@ -431,7 +456,7 @@ func useAboveRequest() Record {
 func workloadTime() []perWorkload {
 	return []perWorkload{
 		{"gpu_allocation", "sum", nil, "Allocated GPUs, including fractions.",
-			"sum by (" + onPod + ", uuid) (gpu_container_allocation_ratio)", "sum"},
+			"sum by (" + onContainer + ") (gpu_container_allocation_ratio)", "sum"},
 		{"gpu_allocated_seconds", "rate5m", nil, "Allocated GPUs, mean of 5 minutes.",
 			"rate(gpu_container_allocated_seconds_total[5m])", "sum"},
 		{"gpu_busy_seconds", "rate5m", nil, "Busy GPUs (GPU equivalents), including GPUs that are not allocated to " +
@@ -449,7 +474,7 @@ func workloadTime() []perWorkload {
 // is busy, but its SMs are not active, and it draws less power.
 const (
 	activityRecord  = "gpu:gpu_activity:ratio5m"
-	activityOfWhole = "(group by (" + onPod + ", uuid) (gpu_container_allocation_ratio > 0.99)) * on (" + onGPU +
+	activityOfWhole = "(group by (" + onContainer + ") (gpu_container_allocation_ratio > 0.99)) * on (" + onGPU +
 		") group_left () " + activityRecord
 )
 
@@ -499,7 +524,7 @@ func (q perWorkload) levels() []Record {
 	name := q.metric + ":" + q.operation
 	return []Record{
 		{Name: "workload:" + name, Labels: workload, Help: q.help,
-			Expr: by(q.aggregate, workload, withWorkload(withModel(q.containers)))},
+			Expr: by(q.aggregate, workload, withWorkload(q.containers, containerRecord, onContainer, ", model"))},
 		{Name: "namespace:" + name, Labels: namespace, Help: q.help,
 			Expr: by(q.aggregate, namespace, "workload:"+name)},
 	}

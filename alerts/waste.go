@@ -10,9 +10,8 @@ const allocated = "sum by (" + onAlloc + ") (max by (" + onAlloc +
 // time that was not observed. The value is in GPUs.
 const idle = "sum" + byPod + `(
   ` + allocated + `
-  and on (` + onAlloc + `) sum by (` + onAlloc +
-	`) (increase(gpu_container_unused_seconds_total{state="idle"}[$period])) > $observed * $period_seconds * ` +
-	allocated + `
+  < on (` + onAlloc + `) sum by (` + onAlloc +
+	`) (increase(gpu_container_unused_seconds_total{state="idle"}[$period])) / ($observed * $period_seconds)
   and on (` + onAlloc + `) sum by (` + onAlloc +
 	`) (increase(gpu_container_busy_seconds_total[$period])) <= $busy * sum by (` + onAlloc +
 	`) (increase(gpu_container_observed_seconds_total[$period]))

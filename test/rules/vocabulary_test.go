@@ -120,6 +120,9 @@ func (r *reader) need(s set, names []string, where string) {
 }
 
 func (r *reader) selector(v *parser.VectorSelector) set {
+	if v.Name == "" { // {__name__=~"a|b"}
+		return r.anyOf(v)
+	}
 	known, ok := r.vocabulary[v.Name]
 	if !ok {
 		r.complain("no metric %s", v.Name)
@@ -143,6 +146,23 @@ func (r *reader) selector(v *parser.VectorSelector) set {
 		}
 	}
 	return s
+}
+
+// anyOf returns the labels of a selector that lists the names of metrics.
+func (r *reader) anyOf(v *parser.VectorSelector) set {
+	all := set{}
+	for _, m := range v.LabelMatchers {
+		for _, name := range strings.Split(m.Value, "|") {
+			if one := *v; m.Name == model.MetricNameLabel {
+				one.Name = name
+				maps.Copy(all, r.selector(&one))
+			}
+		}
+	}
+	if len(all) == 0 {
+		r.complain("no metric in %s", v)
+	}
+	return all
 }
 
 // labels returns the labels that the result of an expression may have.
@@ -348,6 +368,8 @@ func TestCasesSpeakOfWhatExists(t *testing.T) {
 func TestReaderFindsFaults(t *testing.T) {
 	for query, says := range map[string]string{
 		`gpu_busy_second_total`:                                                        "no metric gpu_busy_second_total",
+		`{__name__=~"gpu_device_up|gpu_device_upp"}`:                                   "no metric gpu_device_upp",
+		`{node="n1"}`:                                                                  "no metric in",
 		`sum by (cluster, pod) (gpu_busy_seconds_total)`:                               "the label pod is not among",
 		`gpu_time_seconds_total{state="lazy"}`:                                         `no value "lazy"`,
 		`gpu_time_seconds_total{pod="p"}`:                                              "the label pod is not among",

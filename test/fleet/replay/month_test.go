@@ -115,9 +115,9 @@ func TestMonthOfAlerts(t *testing.T) {
 	for range *replicas {
 		s := replay.New(t, alerts.Default())
 		s.Groups = slices.DeleteFunc(s.Groups, func(g *replay.Group) bool {
-			return !slices.ContainsFunc([]string{"-problems", "-allocation", "-self", "alerts-gpus", "alerts-errors",
+			return !slices.ContainsFunc([]string{"-problems", "-allocation", "-self", "alerts-gpus", "alerts-errors", "alerts-repairs",
 				"alerts-capacity",
-				"alerts-exporter"}, func(end string) bool { return strings.HasSuffix(g.Name(), end) })
+				"alerts-exporter", "alerts-exporter-state"}, func(end string) bool { return strings.HasSuffix(g.Name(), end) })
 		})
 		servers = append(servers, s)
 	}
