@@ -281,9 +281,12 @@ func (c *device) readInstances(f *gpu.Fast, l *Ledger, elapsed float64) (total i
 // its counters: those of the MIG instance are no substitute.
 //
 // Should a driver return the activity of the MIG instance for each of them, it would attribute to a container what
-// another did. So their time counts once they were busy for different times on this GPU, and while all are sampled.
+// another did. So their time counts once they were busy for different times on this GPU, while all are sampled and the
+// compute instance of each process is known.
 func (l *Ledger) readCompute(c *device, p *part, list []gpu.ComputeFast, elapsed float64) {
-	divided := len(p.within) > 0
+	divided := len(p.within) > 0 && !slices.ContainsFunc(c.list(), func(proc gpu.Process) bool {
+		return c.on(p, &proc) && !proc.CI.Present()
+	})
 	for _, s := range p.within {
 		i := slices.IndexFunc(list, func(ci gpu.ComputeFast) bool { return ci.UUID == s.compute.UUID })
 		if i < 0 {

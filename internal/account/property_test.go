@@ -334,6 +334,11 @@ func TestBusyIsNeverMeasuredAsZero(t *testing.T) {
 				g.gpm = map[gpu.UUID]float64{}
 			}
 		}
+		divided := mig && one(2) // the first instance has two compute instances
+		if divided {
+			g.slow.Instances[0].Compute = []gpu.ComputeInstance{{UUID: "MIG-1"}, {UUID: "MIG-1b", CI: 1}}
+			g.compute = map[gpu.UUID]map[gpu.UUID]float64{"MIG-1": {"MIG-1": 0, "MIG-1b": 0}}
+		}
 		if visible {
 			w.users = Users{}
 		}
@@ -348,10 +353,16 @@ func TestBusyIsNeverMeasuredAsZero(t *testing.T) {
 				part := 1 + random.IntN(2)
 				h.Instance, p.GI = gpu.UUID(fmt.Sprint("MIG-", part)), gpu.Some(part)
 			}
-			w.allocs.List = append(w.allocs.List, h)
 			if !one(3) {
 				busy[who] = float64(10+random.IntN(20)) / 100
 			}
+			if divided && h.Instance == "MIG-1" {
+				ci := random.IntN(2)
+				h.ComputeInstance, p.CI = []gpu.UUID{"MIG-1", "MIG-1b"}[ci], gpu.Some(ci)
+				h.Share = gpu.Some(gpu.Ratio(.5)) // all of it, or shared
+				g.compute["MIG-1"][h.ComputeInstance] += busy[who]
+			}
+			w.allocs.List = append(w.allocs.List, h)
 			g.util += busy[who]
 			if _, ok := g.gpm[h.Instance]; ok {
 				g.gpm[h.Instance] += busy[who]
@@ -388,6 +399,11 @@ func TestBusyIsNeverMeasuredAsZero(t *testing.T) {
 			g.medium.Processes = gpu.Some(list)
 		}
 		w.steps(6, 2)
+		for _, e := range w.device("A").AttributionErrors {
+			if math.Abs(float64(e.Ratio)) > 1e-9 && e.Quantity == "busy" {
+				t.Fatalf("case %d: attribution error %v: %+v", i, e.Ratio, *g)
+			}
+		}
 		for _, r := range w.Containers() {
 			zero := r.Busy.Present() && r.Busy.Or(0) == 0 && r.Attribution != attributionNone
 			switch {

@@ -25,6 +25,8 @@ type XIDEvent struct {
 	Source string
 	// GI is the MIG GPU instance that the error occurred on, where the source names one.
 	GI Opt[int]
+	// CI is the compute instance of it, likewise.
+	CI Opt[int]
 	// PID is the process of the channel in error, else the one that was running (kernel log); 0 if unknown.
 	PID int
 	// Container is the one that the sampler attributes the event to; zero if unknown.

@@ -202,7 +202,8 @@ func (k *Log) event(parse *parser, line string, old bool) (gpu.XIDEvent, bool) {
 	if !ok {
 		return gpu.XIDEvent{}, false
 	}
-	e := gpu.XIDEvent{PCI: x.pci, XID: x.xid, Time: k.options.Clock(), Source: gpu.SourceKmsg, Old: old, GI: x.gi, PID: x.pid}
+	e := gpu.XIDEvent{PCI: x.pci, XID: x.xid, Time: k.options.Clock(), Source: gpu.SourceKmsg, Old: old, GI: x.gi, CI: x.ci,
+		PID: x.pid}
 	if x.probe {
 		e.Source = gpu.SourceKmsgProbe // an XID 79 beside it is the same event
 	}

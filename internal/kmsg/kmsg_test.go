@@ -59,13 +59,13 @@ func TestParseXID(t *testing.T) {
 
 func TestParseXIDOrigin(t *testing.T) {
 	for line, want := range map[string]string{
-		"NVRM: Xid (PCI:0000:9b:00 GPU-I:05): 94, pid=7194, name=python3, Contained":   "5 7194",
-		"NVRM: Xid (PCI:0000:9b:00 GPU-I:11 GPU-CI:01): 13, pid=7, name=a, pid=8":      "11 7",
-		"NVRM: Xid (PCI:0000:9b:00): 31, pid='<unknown>', name=<unknown>, Ch 00000010": "– 0",
-		"NVRM: Xid (PCI:0000:9b:00 GPU-I:x): 79, GPU has fallen off the bus. pid=3":    "– 0",
+		"NVRM: Xid (PCI:0000:9b:00 GPU-I:05): 94, pid=7194, name=python3, Contained":   "5 – 7194",
+		"NVRM: Xid (PCI:0000:9b:00 GPU-I:11 GPU-CI:01): 13, pid=7, name=a, pid=8":      "11 1 7",
+		"NVRM: Xid (PCI:0000:9b:00): 31, pid='<unknown>', name=<unknown>, Ch 00000010": "– – 0",
+		"NVRM: Xid (PCI:0000:9b:00 GPU-I:x): 79, GPU has fallen off the bus. pid=3":    "– – 0",
 	} {
 		x, ok := parseXID(line)
-		if got := fmt.Sprint(x.gi, " ", x.pid); !ok || got != want {
+		if got := fmt.Sprint(x.gi, " ", x.ci, " ", x.pid); !ok || got != want {
 			t.Errorf("%q: got %q, want %q", line, got, want)
 		}
 	}

@@ -13,6 +13,7 @@ type xidLine struct {
 	pci   gpu.PCIAddress
 	xid   int
 	gi    gpu.Opt[int] // MIG GPU instance
+	ci    gpu.Opt[int] // compute instance of it
 	pid   int          // 0: unknown
 	probe bool         // the message of the kernel module without a code
 	// uptime is the kernel's clock at the line, since boot; absent where the line has no record header.
@@ -133,10 +134,15 @@ func parseXID(text string) (x xidLine, ok bool) {
 		return xidLine{}, false
 	}
 	x = xidLine{pci: pci, xid: xid}
-	if id, ok := strings.CutPrefix(instance, "GPU-I:"); ok {
-		id, _, _ = strings.Cut(id, " ")
-		if gi, err := strconv.ParseUint(id, 10, 8); err == nil {
-			x.gi = gpu.Some(int(gi))
+	for field := range strings.FieldsSeq(instance) {
+		name, digits, _ := strings.Cut(field, ":")
+		id, err := strconv.ParseUint(digits, 10, 8)
+		switch {
+		case err != nil:
+		case name == "GPU-I":
+			x.gi = gpu.Some(int(id))
+		case name == "GPU-CI":
+			x.ci = gpu.Some(int(id))
 		}
 	}
 	if after, ok := strings.CutPrefix(rest[end:], ", pid="); ok {

@@ -116,9 +116,7 @@ func (s *Session) event(data nvml.EventData) (gpu.XIDEvent, bool) {
 		return gpu.XIDEvent{}, false
 	}
 	e := gpu.XIDEvent{XID: int(data.EventData), Time: s.library.options.Clock(), Source: gpu.SourceNVML}
-	if data.GpuInstanceId != unknownInstance {
-		e.GI = gpu.Some(int(data.GpuInstanceId))
-	}
+	e.GI, e.CI = instanceID(data.GpuInstanceId), instanceID(data.ComputeInstanceId)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if d := s.byHandle[data.Device]; d != nil && d.dev != nil {

@@ -119,7 +119,7 @@ func (s *Sampler) takeEvents() {
 }
 
 // containerOf returns the container of an event on a GPU, zero if it is unknown: that of its process if the process uses
-// the GPU, else the only one that its MIG instance, or the GPU, is allocated to. The process of a kernel log line may be
+// the GPU, else the only one that its MIG device or instance, or the GPU, is allocated to. The process of a kernel log line may be
 // any that was running, such as a monitor.
 func (s *Sampler) containerOf(e gpu.XIDEvent, t *tracked) gpu.Container {
 	allocated := slices.DeleteFunc(slices.Clone(s.allocations.List), func(a gpu.Allocation) bool { return a.GPU != t.id.UUID })
@@ -144,8 +144,10 @@ func (s *Sampler) containerOf(e gpu.XIDEvent, t *tracked) gpu.Container {
 	if gi, ok := e.GI.Get(); ok && t.layout != nil {
 		allocated = slices.DeleteFunc(allocated, func(a gpu.Allocation) bool {
 			return !slices.ContainsFunc(t.layout.Instances, func(in gpu.Instance) bool {
-				return in.GI == gi && (in.UUID == a.Instance || slices.ContainsFunc(in.Compute,
-					func(c gpu.ComputeInstance) bool { return c.UUID == a.Instance }))
+				return in.GI == gi && in.UUID == a.Instance && (a.ComputeInstance == "" || !e.CI.Present() ||
+					slices.ContainsFunc(in.Compute, func(c gpu.ComputeInstance) bool {
+						return c.UUID == a.ComputeInstance && e.CI == gpu.Some(c.CI)
+					}))
 			})
 		})
 	}

@@ -822,34 +822,43 @@ func TestContainerOfAnXID(t *testing.T) {
 		x.Instance = in
 		return x
 	}
-	mig := gpu.Allocations{Known: true, List: []gpu.Allocation{onInstance("mig5", b), onInstance("mig9", "MIG-9")}}
+	mig := gpu.Allocations{Known: true, List: []gpu.Allocation{onInstance("mig5", "MIG-4"), onInstance("mig9", "MIG-9")}}
+	first, second := onInstance("first", "MIG-4"), onInstance("second", "MIG-4")
+	first.ComputeInstance, second.ComputeInstance = "MIG-4", b
+	divided := gpu.Allocations{Known: true, List: []gpu.Allocation{first, second}}
+	alone := gpu.Allocations{Known: true, List: []gpu.Allocation{first}}
+	none := gpu.None[int]()
 	shared := gpu.Allocations{Known: true, List: []gpu.Allocation{holdsWhole("train", a), holdsWhole("other", a)}}
 	uncertain := whole
 	uncertain.Uncertain = true
 	for name, tt := range map[string]struct {
 		allocations gpu.Allocations
 		pid, gi     int
+		ci          gpu.Opt[int]
 		want        string
 	}{
-		"the only container":                 {whole, 0, 0, "train"},
-		"its process":                        {whole, 7, 0, "train"},
-		"a monitor that was running":         {whole, 8, 0, "train"},
-		"a process of the host":              {whole, 99, 0, "train"},
-		"two containers":                     {shared, 0, 0, ""},
-		"two containers, and the process":    {shared, 7, 0, "train"},
-		"an instance":                        {mig, 0, 5, "mig5"},
-		"an instance that is not allocated":  {mig, 0, 6, ""},
-		"no instance":                        {mig, 0, 0, ""},
-		"allocations may be incomplete":      {uncertain, 0, 0, ""},
-		"allocations are unknown":            {gpu.Allocations{List: whole.List}, 0, 0, ""},
-		"another PID since the process list": {whole, 5, 0, ""},
+		"the only container":                 {whole, 0, 0, none, "train"},
+		"its process":                        {whole, 7, 0, none, "train"},
+		"a monitor that was running":         {whole, 8, 0, none, "train"},
+		"a process of the host":              {whole, 99, 0, none, "train"},
+		"two containers":                     {shared, 0, 0, none, ""},
+		"two containers, and the process":    {shared, 7, 0, none, "train"},
+		"an instance":                        {mig, 0, 5, none, "mig5"},
+		"an instance that is not allocated":  {mig, 0, 6, none, ""},
+		"no instance":                        {mig, 0, 0, none, ""},
+		"allocations may be incomplete":      {uncertain, 0, 0, none, ""},
+		"allocations are unknown":            {gpu.Allocations{List: whole.List}, 0, 0, none, ""},
+		"another PID since the process list": {whole, 5, 0, none, ""},
+		"one of two compute instances":       {divided, 0, 5, gpu.Some(1), "second"},
+		"one of them, unknown which":         {divided, 0, 5, none, ""},
+		"the one that is not allocated":      {alone, 0, 5, gpu.Some(1), ""},
 	} {
 		users := &fakeUsers{names: map[int]string{7: "train", 8: "monitor", 5: "train"}, attempted: map[int]int{}}
 		s := New(Options{Users: users})
 		s.allocations, s.users = tt.allocations, account.Users{5: {Container: gpu.Container{Pod: "gone"}}}
 		dev := &tracked{id: gpu.Identity{UUID: a}, layout: &gpu.Slow{Instances: []gpu.Instance{{UUID: "MIG-9", GI: 9},
-			{UUID: "MIG-4", GI: 5, Compute: []gpu.ComputeInstance{{UUID: "MIG-4"}, {UUID: b}}}, {UUID: "MIG-6", GI: 6}}}}
-		e := gpu.XIDEvent{PID: tt.pid}
+			{UUID: "MIG-4", GI: 5, Compute: []gpu.ComputeInstance{{UUID: "MIG-4"}, {UUID: b, CI: 1}}}, {UUID: "MIG-6", GI: 6}}}}
+		e := gpu.XIDEvent{PID: tt.pid, CI: tt.ci}
 		if tt.gi > 0 {
 			e.GI = gpu.Some(tt.gi)
 		}
