@@ -748,7 +748,8 @@ func (c comparison) ofHealth(rules, raw *script) {
 	c.show("gpu-device/Reasons for the verdict A", "state reason", reasons, 0, 0)
 	rank := func(g *gpuNow) (float64, bool) { state, _ := rules.healthOf(g); return healthRanks[state], true }
 	c.show("gpu-node/GPUs of the node A", perGPU, rules.sum(perGPU, rank), 0, 0)
-	c.show("gpu-device/Health A", "", values{of: map[string]float64{"": slices.Max(slices.Collect(maps.Values(byGPU.of)))}}, 0, 0)
+	gravest := slices.Max(append(slices.Collect(maps.Values(byGPU.of)), 0))
+	c.show("gpu-device/Health A", "", values{of: map[string]float64{"": gravest}}, 0, 0)
 	c.show("gpu-fleet/Unhealthy A", "", values{of: map[string]float64{"": float64(len(byGPU.of))}}, 0, 0)
 	c.show("gpu-health/Unhealthy A", "", values{of: map[string]float64{"": float64(len(byGPU.of))}}, 0, 0)
 	for state, tile := range map[gpu.HealthState]string{gpu.Lost: "Lost", gpu.Replace: "Replace", gpu.NeedsReboot: "Reboot",
