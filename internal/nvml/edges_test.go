@@ -175,6 +175,28 @@ at 40s gpu 0 xid 48 gi=3
 	}
 }
 
+// Where no GPU has events that could be waited for, a wait takes its time without the driver, which would return at once; after
+// the end of the session it takes none.
+func TestWaitForNoEvents(t *testing.T) {
+	r := playText(t, "gpu 0 board=b\n  SupportedEventTypes = 0x4\n")
+	r.open()
+	start := time.Now()
+	const timeout = 50 * time.Millisecond
+	if events, err := r.session.WaitEvents(timeout); len(events) > 0 || err != nil || time.Since(start) < timeout {
+		t.Errorf("%v, %v after %v", events, err, time.Since(start))
+	}
+	if n := r.control.Calls("nvmlEventSetWait") + r.control.Calls("nvmlEventSetWait_v2"); n != 0 {
+		t.Errorf("%d calls", n)
+	}
+	if err := r.session.Close(); err != nil {
+		t.Fatal(err)
+	}
+	start = time.Now()
+	if _, err := r.session.WaitEvents(5 * time.Second); !errors.Is(err, gpu.ErrUninitialized) || time.Since(start) > 3*time.Second {
+		t.Errorf("after Close: %v after %v", err, time.Since(start))
+	}
+}
+
 // A GPU that hangs while it is to be registered for events is registered later.
 func TestEventsAfterAHang(t *testing.T) {
 	r := playText(t, `

@@ -75,9 +75,9 @@ func TestEverySourceOfAValue(t *testing.T) {
 		}
 		l, found := readAll(t, c), 0
 		for _, check := range list {
-			want, slack, present := check.want(r.scenario, n, r.control.Now(), r.session.offers, false)
+			want, _, present := check.want(r.scenario, n, r.control.Now(), r.session.offers, false)
 			got, ok := check.got(l)
-			if ok != present || ok && math.Abs(got-want) > slack {
+			if ok != present || ok && math.Abs(got-want) > 1e-9*max(1, want) {
 				t.Errorf("GPU %d, %s: got %v (%v), want %v (%v)", n, check.name, got, ok, want, present)
 			}
 			if ok {
