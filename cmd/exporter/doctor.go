@@ -267,17 +267,21 @@ func (d *report) checkGPUs(v *gpu.View, fix func(string) string, hostPIDs bool) 
 			}
 			var branch int
 			_, _ = fmt.Sscanf(d.Driver, "%d.", &branch)
+			gaps := "longer gaps between polls than the driver's samples cover are not observed"
+			if c.Activity.Profiled.Present() {
+				gaps = "in " + strings.Replace(gaps, "are not observed", "busy time of containers that share the GPU is unresolved", 1)
+			}
 			switch on, ok := slow.AccountingMode.Get(); {
 			case !ok:
 			case on && branch >= accountsBranch && !hostPIDs:
 				d.add(name, severityInfo, "hostPID: true", "accounting mode is on, but the driver lists ended processes in the host's "+
-					"PID namespace only: longer gaps between polls than the driver's samples cover are not observed")
+					"PID namespace only: %s", gaps)
 			case on && branch < accountsBranch:
 				d.add(name, severityInfo, "driver R610 or newer", "accounting mode is on, but driver %s reports no sums of busy "+
-					"time by process: longer gaps between polls than the driver's samples cover are not observed", d.Driver)
+					"time by process: %s", d.Driver, gaps)
 			case !on && branch >= accountsBranch:
 				d.add(name, severityInfo, "nvidia-smi -am 1 -i "+string(c.UUID)+" as root, after every load of the driver",
-					"accounting mode is off: longer gaps between polls than the driver's samples cover are not observed")
+					"accounting mode is off: %s", gaps)
 			}
 			if slices.ContainsFunc(v.Containers, func(r gpu.ContainerGPU) bool {
 				return r.GPU == c.UUID && r.Allocated.Present() && !r.Ended && !r.Memory.Present()

@@ -8,13 +8,14 @@ import (
 )
 
 // What the accounts have beyond the ring is busy time only up to the length of a gap, and only until ten seconds after
-// it; what the ring has beyond them is at most two seconds of delay.
+// it; what the ring has beyond them is at most two seconds of delay. Where the ring is idle after a gap, what was busy was
+// so before that.
 func TestAccountsSettleAGap(t *testing.T) {
 	type step struct {
 		clock    float64
 		in       increment
 		accounts float64   // their busy time of this reading
-		want     increment // busy, observed, lost, wasBusy
+		want     increment // busy, observed, lost, wasBusy, sinceBusy
 	}
 	for name, steps := range map[string][]step{
 		"without a sample the gap is not over": {
@@ -23,22 +24,22 @@ func TestAccountsSettleAGap(t *testing.T) {
 		"a gap of idle time": {
 			{2, increment{observed: 2, lost: 5, sampled: true}, 0, increment{observed: 7}}},
 		"a busy gap": {
-			{2, increment{observed: 2, lost: 5, sampled: true}, 3, increment{busy: 3, observed: 7, wasBusy: true}}},
+			{2, increment{observed: 2, lost: 5, sampled: true}, 3, increment{busy: 3, observed: 7, wasBusy: true, sinceBusy: 2}}},
 		"more than the gap": {
-			{2, increment{busy: 1, observed: 2, lost: 5, sampled: true}, 9, increment{busy: 6, observed: 7, wasBusy: true}},
+			{2, increment{busy: 1, observed: 2, lost: 5, sampled: true}, 9, increment{busy: 6, observed: 7, wasBusy: true, sinceBusy: 2}},
 			{4, increment{observed: 2, sampled: true}, 9, increment{observed: 2}}},
 		"in two parts, the second after ten seconds": {
-			{2, increment{observed: 2, lost: 5, sampled: true}, 3, increment{busy: 3, observed: 7, wasBusy: true}},
-			{12, increment{observed: 10, sampled: true}, 9, increment{busy: 2, observed: 10, wasBusy: true}}},
+			{2, increment{observed: 2, lost: 5, sampled: true}, 3, increment{busy: 3, observed: 7, wasBusy: true, sinceBusy: 2}},
+			{12, increment{observed: 10, sampled: true}, 9, increment{busy: 2, observed: 10, wasBusy: true, sinceBusy: 10}}},
 		"too late": {
-			{2, increment{observed: 2, lost: 5, sampled: true}, 3, increment{busy: 3, observed: 7, wasBusy: true}},
+			{2, increment{observed: 2, lost: 5, sampled: true}, 3, increment{busy: 3, observed: 7, wasBusy: true, sinceBusy: 2}},
 			{12.1, increment{observed: 10, sampled: true}, 9, increment{observed: 10}}},
 		"a delay of two seconds": {
 			{2, increment{busy: 2, observed: 2, sampled: true}, 0, increment{busy: 2, observed: 2}},
-			{4, increment{observed: 2, lost: 5, sampled: true}, 3, increment{busy: 1, observed: 7, wasBusy: true}}},
+			{4, increment{observed: 2, lost: 5, sampled: true}, 3, increment{busy: 1, observed: 7, wasBusy: true, sinceBusy: 2}}},
 		"no more delay than that": {
 			{10, increment{busy: 9, observed: 9, sampled: true}, 0, increment{busy: 9, observed: 9}},
-			{12, increment{observed: 2, lost: 5, sampled: true}, 3, increment{busy: 1, observed: 7, wasBusy: true}}},
+			{12, increment{observed: 2, lost: 5, sampled: true}, 3, increment{busy: 1, observed: 7, wasBusy: true, sinceBusy: 2}}},
 		"what they have beyond a ring without a gap does not count against later readings": {
 			{2, increment{busy: 1, observed: 2, sampled: true}, 9, increment{busy: 1, observed: 2}},
 			{4, increment{observed: 2, lost: 5, sampled: true}, 0, increment{observed: 7}}},

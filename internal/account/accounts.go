@@ -48,6 +48,7 @@ func (a *accounts) read(list []gpu.ProcessAccount, period float64) (by []process
 // added, and the gap is observed.
 func (a *accounts) blend(in *increment, busy, clock float64) {
 	a.lag += in.busy - busy
+	recent := in.observed
 	if in.lost > 0 && in.sampled {
 		a.lost, a.settles = in.lost, clock+gapSettles
 		in.observed, in.lost = in.observed+in.lost, 0
@@ -57,8 +58,7 @@ func (a *accounts) blend(in *increment, busy, clock float64) {
 	}
 	if a.lag < 0 {
 		found := min(-a.lag, a.lost)
-		in.busy += found
-		in.wasBusy = in.wasBusy || found > 0
+		in.addEarlier(found, recent)
 		a.lost -= found
 	}
 	a.lag = min(max(a.lag, 0), maxAhead)

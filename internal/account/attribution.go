@@ -115,7 +115,10 @@ func (l *Ledger) attribute(c *device, p *part, users Users) {
 			r.observed += observed
 		}
 	case modeProcess:
-		l.split(c, p, busy, observed, in.sinceBusy, users)
+		// Processes of a gap may have ended in it: its busy time belongs to none of those that are known.
+		unsampled := in.unsampled * p.share
+		l.attributeBusy(c, credit{target{reason: gpu.UnattributedUnresolved}, unsampled}, in.sinceBusy)
+		l.split(c, p, busy-unsampled, observed-in.unsampledTime*p.share, in.sinceBusy, users)
 	case modeUnknown:
 		l.attributeBusy(c, credit{target{reason: l.unknownReason(c, p)}, busy}, in.sinceBusy)
 	}

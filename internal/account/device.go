@@ -139,7 +139,7 @@ func (c *device) partOf(u gpu.UUID) *part {
 func (c *device) reopened() {
 	c.fresh = true
 	c.act.reseed()
-	c.weights, c.weightsAge, c.explained, c.hiddenUntil = nil, 0, explained{}, 0
+	c.weights, c.weightsAge, c.explained, c.hiddenUntil, c.profiled = nil, 0, explained{}, 0, profiled{}
 }
 
 // readFast applies a fast reading: it sets added of every part and returns the energy used since the previous reading
@@ -177,15 +177,15 @@ func (l *Ledger) readFast(c *device, f *gpu.Fast) (total increment, joules float
 			take(b.n, b.kind, float64(v), elapsed, b.name)
 		}
 	}
-	profiled := f.GPM.Or(gpu.GPM{})
+	pair := f.GPM.Or(gpu.GPM{})
 	for _, b := range []struct {
 		n    *wrapping
 		v    gpu.Opt[gpu.Bytes]
 		rate gpu.Opt[float64]
-	}{{&c.pcieOut, f.PCIeTransmit, profiled.PCIeTransmit}, {&c.pcieIn, f.PCIeReceive, profiled.PCIeReceive}} {
+	}{{&c.pcieOut, f.PCIeTransmit, pair.PCIeTransmit}, {&c.pcieIn, f.PCIeReceive, pair.PCIeReceive}} {
 		estimate := gpu.None[float64]()
 		if r, ok := b.rate.Get(); ok {
-			estimate = gpu.Some(r * profiled.Window.Seconds())
+			estimate = gpu.Some(r * pair.Window.Seconds())
 		}
 		if v, ok := b.v.Get(); !ok {
 			b.n.miss(elapsed, estimate.Present())
@@ -215,16 +215,19 @@ func (l *Ledger) readFast(c *device, f *gpu.Fast) (total increment, joules float
 	}
 
 	c.act.profile(f.GPM, elapsed)
+	c.profiled.add(f.GPM, elapsed)
 	if !sampled {
 		return total, 0, false, 0
 	}
 	c.sampledAt = l.clock
 	var by []processWeight
 	if c.mig {
+		c.profiled = profiled{}
 		total = c.readInstances(f, l, elapsed)
 	} else {
 		total = c.act.read(f, since, l.filter.Reject)
 		by = l.readAccounts(c, f, &total, since)
+		c.profiled.fill(&total, since)
 		c.parts[0].added = total
 	}
 	c.act.sum(total, l.clock, l.now)

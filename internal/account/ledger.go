@@ -142,7 +142,7 @@ func (l *Ledger) advanceGPU(r *Reading, elapsed float64, users Users) {
 	if r.Availability == Readable && r.Fast != nil {
 		added, joules, hasEnergy, since := l.readFast(c, r.Fast)
 		l.settleModes(c, users)
-		l.addProcesses(c, added.busy)
+		l.addProcesses(c, added)
 		for p := range c.units {
 			l.attribute(c, p, users)
 		}

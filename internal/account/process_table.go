@@ -29,12 +29,13 @@ func (p *ownProcess) is(listed *gpu.Process, who User) bool {
 }
 
 // addProcesses attributes the busy time of one poll to the processes that have series.
-func (l *Ledger) addProcesses(c *device, busy float64) {
+func (l *Ledger) addProcesses(c *device, in increment) {
 	if l.processLimit == 0 || c.mig || !c.weighable {
 		return
 	}
 	t := &c.processes
 	t.measured = true
+	busy := in.busy - in.unsampled
 	visible, total := busy, 0.0
 	if c.explained.some {
 		visible = min(busy, c.explained.owed)
@@ -50,7 +51,7 @@ func (l *Ledger) addProcesses(c *device, busy float64) {
 			left -= share
 		}
 	}
-	t.other += left
+	t.other += left + in.unsampled
 }
 
 // listProcesses applies the newest process list: a process keeps its series while it is listed, and new ones get what is

@@ -52,6 +52,15 @@ type increment struct {
 	sinceBusy float64
 	// memory is the busy time of the memory ring.
 	memory float64
+	// unsampled is the part of busy that no sample of a process covers, unsampledTime that of observed.
+	unsampled, unsampledTime float64
+}
+
+// addEarlier adds busy time before the recent seconds that the ring covers.
+func (in *increment) addEarlier(busy, recent float64) {
+	if in.busy += busy; busy > 0 && !in.wasBusy {
+		in.wasBusy, in.sinceBusy = true, recent
+	}
 }
 
 // reseed forgets the position in the ring, as after a new session: the next read only seeds.

@@ -174,6 +174,7 @@ type device struct {
 	weighable                        bool    // the driver reports process utilization
 	weights                          []processWeight
 	accounts                         accounts
+	profiled                         profiled
 	weightsAge                       int // readings since a process had a sample
 	weighed                          []weighed
 	explained                        explained

@@ -747,7 +747,7 @@ load gpu=0 busy=50% period=1s
 		t.Errorf("errors: %v", e)
 	}
 	// After a pause a pair starts anew.
-	r.control.Advance(time.Minute)
+	r.control.Advance(3 * time.Minute)
 	if g := fast(t, c).GPM; g.Present() {
 		t.Errorf("over a pause: %v", g)
 	}

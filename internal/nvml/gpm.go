@@ -166,7 +166,11 @@ func (c *GPU) profile(p *gpm.Pair, of subject, to *gpu.Opt[gpu.GPM]) nvml.Return
 		p.Reset()
 		return ret
 	}
-	window, ok := p.Add(c.now(), 3*c.interval())
+	longest := 3 * c.interval()
+	if of.gi == wholeGPU && !c.mig.on { // an instance may have been recreated in a longer pause
+		longest = gpm.Longest
+	}
+	window, ok := p.Add(c.now(), longest)
 	if !ok {
 		return nvml.SUCCESS
 	}
@@ -208,7 +212,8 @@ func (c *GPU) metrics(p *gpm.Pair, of subject, window time.Duration, to *gpu.Opt
 		c.gpm.request = &gpm.Request{}
 	}
 	r := c.gpm.request
-	if !r.Fill(p, of.gi == wholeGPU) {
+	// Over a longer period the rates are not precise enough to resolve the overflows of the PCIe counters.
+	if !r.Fill(p, of.gi == wholeGPU && window <= 3*c.interval()) {
 		return nvml.ERROR_NOT_SUPPORTED
 	}
 	ret := c.do(request{id: callGpmMetricsGet, args: of.args(), value: &r.Metrics,

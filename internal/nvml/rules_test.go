@@ -13,8 +13,9 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// Two profiling samples are a pair if they are 0.1 s to three fast intervals (6 s) apart. A sample that is too close to the last
-// one is not taken; one that is too far, or after the clock went back, begins anew.
+// Two profiling samples of a GPU are a pair if they are 0.1 s to two minutes apart, with the PCIe rates up to three fast
+// intervals (6 s). A sample that is too close to the last one is not taken; one that is too far, or after the clock went
+// back, begins anew.
 func TestGPMPairs(t *testing.T) {
 	const ms = time.Millisecond
 	for _, tt := range []struct {
@@ -22,9 +23,10 @@ func TestGPMPairs(t *testing.T) {
 		window  time.Duration // 0: no pair
 		samples uint64
 	}{{50 * ms, 0, 0}, {99 * ms, 0, 0}, {100 * ms, 100 * ms, 1}, {2000 * ms, 2000 * ms, 1}, {6000 * ms, 6000 * ms, 1},
-		{6001 * ms, 0, 1},
+		{6001 * ms, 6001 * ms, 1}, {120_000 * ms, 120_000 * ms, 1}, {120_001 * ms, 0, 1},
 		{-1000 * ms, 0, 1}} {
-		r := playText(t, "  GpmQueryDeviceSupport = 1\n  Gpm[1] = 100*util\ngpu 0 board=b\nprocess gpu=0 pid=1 busy=100% period=1s\n")
+		r := playText(t, "  GpmQueryDeviceSupport = 1\n  Gpm[1] = 100*util\n  Gpm[20] = 1\n"+
+			"gpu 0 board=b\nprocess gpu=0 pid=1 busy=100% period=1s\n")
 		r.at(20 * time.Second)
 		c := r.open()[0]
 		fast(t, c)
@@ -33,6 +35,9 @@ func TestGPMPairs(t *testing.T) {
 		g, ok := fast(t, c).GPM.Get()
 		if ok != (tt.window > 0) || g.Window != tt.window {
 			t.Errorf("after %v: a pair %v of %v, want %v", tt.between, ok, g.Window, tt.window)
+		}
+		if g.PCIeTransmit.Present() != (ok && tt.between <= 6*time.Second) {
+			t.Errorf("after %v: PCIe %v", tt.between, g.PCIeTransmit)
 		}
 		if n := r.control.Calls("nvmlGpmSampleGet") - before; n != tt.samples {
 			t.Errorf("after %v: %d samples", tt.between, n)

@@ -11,8 +11,14 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// shortest is the shortest time between two samples that NVML's documentation allows.
-const shortest = 100 * time.Millisecond
+const (
+	// shortest is the shortest time between two samples that NVML's documentation allows.
+	shortest = 100 * time.Millisecond
+	// Longest is the longest time between two samples of a GPU. DCGM pairs samples up to twice its update interval and a
+	// second apart (GetDerivedMaxSampleAge in dcgmlib/src/DcgmGpmManager.cpp of NVIDIA/DCGM@72fa3fe), which is 61 s at the
+	// default of dcgm-exporter and two minutes at an interval of one.
+	Longest = 2 * time.Minute
+)
 
 // metrics are the metrics that are read.
 var metrics = []struct {
@@ -51,7 +57,7 @@ func (p *Pair) Early(now time.Time) bool {
 func (p *Pair) Next() nvml.GpmSample { return p.Samples[1-p.newest] }
 
 // Add makes the sample of Next the newest. It returns the period since the previous one, and whether the two are a pair:
-// two that are further apart than longest, after a pause, are none.
+// two that are further apart than longest are none.
 func (p *Pair) Add(now time.Time, longest time.Duration) (window time.Duration, ok bool) {
 	window, seeded := now.Sub(p.Taken), !p.Taken.IsZero()
 	p.newest, p.Taken = 1-p.newest, now
