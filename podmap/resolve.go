@@ -14,7 +14,8 @@ import (
 // resolution is the GPUs of one allocation, and the data source that identified them.
 type resolution struct {
 	container gpu.Container
-	resource  string
+	resource  string // of a claim, its driver
+	requested string // the extended resource that the claim serves, where known
 	source    string
 	since     gpu.Opt[time.Time]
 	replica   string
@@ -98,6 +99,7 @@ func (r *resolver) resolveDirect(d *directID) resolution {
 	out := resolution{container: d.container, resource: d.resource, since: d.since, source: gpu.SourcePodResources}
 	if d.isClaim() {
 		out.claim = gpu.ClaimDevice{Namespace: d.claim[0], Name: d.claim[1], Driver: d.resource, Pool: d.pool, Device: d.id}
+		out.requested = r.requested(d)
 	} else if d.ref.Replica {
 		out.replica = d.id[strings.LastIndexFunc(d.id, func(r rune) bool { return !unicode.IsDigit(r) })+1:]
 	}

@@ -23,6 +23,8 @@ type response struct {
 	foreign []opaqueIDs
 	// amounts counts the distinct IDs of each container and resource that a scheme knows, those that are no devices too.
 	amounts map[gpu.Container]map[string]int
+	// plugged are the resources by device plugins of the containers that have claims too, those of other devices included.
+	plugged map[gpu.Container][]string
 	// keys are the device IDs of each container and resource, for comparison with the kubelet's checkpoint.
 	keys []allocationKey
 	// order lists the containers of every pod.
@@ -135,10 +137,13 @@ func (t idTable) parse(list *podresources.List) *response {
 	r := reader{table: t, all: map[string]*podresources.IDs{}, certain: map[string]bool{},
 		forms: map[Unrecognized]int{},
 		response: &response{pods: list.Pods, order: list.Order, allocated: map[string]int{},
-			amounts: map[gpu.Container]map[string]int{}, uncertain: map[string]bool{}}}
+			amounts: map[gpu.Container]map[string]int{}, plugged: map[gpu.Container][]string{}, uncertain: map[string]bool{}}}
 	for name, c := range list.Containers {
 		for _, ids := range c.ByResource {
 			r.plugin(name, ids)
+			if len(c.Claims) > 0 {
+				r.plugged[name] = append(r.plugged[name], ids.Resource)
+			}
 		}
 		r.claims(name, c.DistinctClaims())
 	}

@@ -70,6 +70,26 @@ func serves(claim, pod string) bool {
 	return strings.HasPrefix(claim, prefix[:min(len(prefix), 58)])
 }
 
+// requested returns the extended resource that a container requested and a claim serves: the only one in the metadata of
+// the pod that no device plugin serves to the container. Of several it is unknown which.
+func (r *resolver) requested(d *directID) string {
+	pod := r.metadata(r.pods, d.container.PodName())
+	if pod == nil || !serves(d.claim[1], d.container.Pod) {
+		return ""
+	}
+	var only string
+	for _, name := range pod.Requests[d.container.Name] {
+		switch {
+		case slices.Contains(r.plugged[d.container], name):
+		case only != "":
+			return ""
+		default:
+			only = name
+		}
+	}
+	return only
+}
+
 // consumed is how much of a capacity of the device is allocated to the container.
 func (d *directID) consumed(capacity string) (sum float64) {
 	for _, result := range d.results {

@@ -10,9 +10,8 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// A pod that requests nvidia.com/gpu has the same allocations if the device plugin serves it, and if a claim does: the
-// fixtures' claims, by the plugin. The resource, the claim and the data source differ: nothing that is read for the claim
-// has the resource's name.
+// A pod that requests nvidia.com/gpu has the same allocations if the device plugin serves it, and if a claim does, with the
+// metadata of the pod: the fixtures' claims, by the plugin. Only the claim and the data source differ.
 func TestServedClaims(t *testing.T) {
 	plugin := map[string][]string{
 		"one container": {"team/train/main nvidia.com/gpu=" + GPUA + "," + GPUB},
@@ -28,6 +27,7 @@ func TestServedClaims(t *testing.T) {
 		var got [2][]string
 		for i, by := range []*sharingCase{{lists: lists}, c} {
 			m, _ := by.setUp(t, []string{"socket", "dra"}[i], newClock())
+			m.watch = &fakeWatch{podsOf(by.pods)}
 			if err := m.Poll(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -39,7 +39,7 @@ func TestServedClaims(t *testing.T) {
 				return cmp.Or(a.Container.Compare(b.Container), strings.Compare(string(a.GPU), string(b.GPU)))
 			})
 			for _, a := range h.List {
-				a.Source, a.Resource, a.Claim = "", "", gpu.ClaimDevice{}
+				a.Source, a.Claim = "", gpu.ClaimDevice{}
 				got[i] = append(got[i], fmt.Sprintf("%+v", a))
 			}
 		}

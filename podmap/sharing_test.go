@@ -159,6 +159,8 @@ func readSharing(t testing.TB, path string) *sharing {
 			namespace, name, _ := strings.Cut(fields[0], "/")
 			c.pods = append(c.pods, map[string]any{"metadata": map[string]any{"namespace": namespace, "name": name, "uid": fields[1],
 				"labels": c.labels, "annotations": c.annotated}})
+		case "managed":
+			c.pods[len(c.pods)-1]["metadata"].(map[string]any)["managedFields"] = rest
 		case "label":
 			c.labels[key] = value
 		case "annotation":
@@ -310,6 +312,9 @@ func podsOf(pods []map[string]any) *source.Pods {
 		meta := p["metadata"].(map[string]any)
 		pod := &source.Pod{UID: meta["uid"].(string), Annotations: map[string]string{}}
 		pod.Labels, _ = meta["labels"].(map[string]string)
+		if managed, ok := meta["managedFields"].(string); ok {
+			pod.Requests = source.ReadRequests([]byte(managed))
+		}
 		for key, value := range meta["annotations"].(map[string]string) {
 			if deviceid.WantsAnnotation(key) {
 				pod.Annotations[key] = value

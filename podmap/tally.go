@@ -65,7 +65,7 @@ func (s *snapshot) allocations(inv *gpu.Inventory, pods *source.Pods, labels []s
 			key := place{res.container, res.resource, l.target.GPU, l.target.Instance, l.target.ComputeInstance}
 			if tallies[key] == nil {
 				tallies[key] = &tally{known: true, dated: true, recorded: true, Allocation: gpu.Allocation{
-					Container: res.container, Resource: res.resource, GPU: l.target.GPU, Instance: l.target.Instance,
+					Container: res.container, Resource: cmp.Or(res.requested, res.resource), GPU: l.target.GPU, Instance: l.target.Instance,
 					ComputeInstance: l.target.ComputeInstance, Source: res.source, Replica: res.replica, Claim: res.claim}}
 			}
 			tallies[key].add(l, res.since)

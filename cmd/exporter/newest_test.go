@@ -104,9 +104,13 @@ func TestNewestSchemesOnOneNode(t *testing.T) {
 		prepared("of-s3", result("r", "gpu-1", "s3", map[string]string{"memory": "20Gi"})),
 		prepared("of-s4", result("r", "gpu-1", "s4", map[string]string{"memory": "40Gi"})),
 	}, ",")+`}}}`)
-	flags := append(newestAPI(t, m, map[string]any{"metadata": map[string]any{"name": "noted", "namespace": "team", "uid": "uid-noted",
-		"annotations": map[string]string{"nvidia.com/container.main.gpus.devices": id(1),
-			"nvidia.com/container.main.gpu-memory.limit": "20Gi", "nvidia.com/container.main.gpu-compute.portion": "0.5"}}},
+	managed := json.RawMessage(`[{"fieldsV1":{"f:spec":{"f:containers":{"k:{\"name\":\"first\"}":{"f:resources":{"f:limits":{"f:cpu":{},` +
+		`"f:nvidia.com/gpu":{}}}},"k:{\"name\":\"second\"}":{"f:resources":{"f:limits":{"f:nvidia.com/gpu":{}}}}}}}}]`)
+	flags := append(newestAPI(t, m, []any{
+		map[string]any{"metadata": map[string]any{"name": "noted", "namespace": "team", "uid": "uid-noted",
+			"annotations": map[string]string{"nvidia.com/container.main.gpus.devices": id(1),
+				"nvidia.com/container.main.gpu-memory.limit": "20Gi", "nvidia.com/container.main.gpu-compute.portion": "0.5"}}},
+		map[string]any{"metadata": map[string]any{"name": "train", "namespace": "team", "uid": "uid-train", "managedFields": managed}}},
 		map[string]any{"spec": map[string]any{"driver": "gpu.nvidia.com", "pool": map[string]any{"name": "node", "generation": 1},
 			"devices": []any{map[string]any{"name": "gpu-0", "attributes": map[string]any{"uuid": map[string]string{"string": id(4)}},
 				"capacity": map[string]any{"memory": map[string]string{"value": "80Gi"}, "shares": map[string]string{"value": "4"}}}}}}),
@@ -155,6 +159,9 @@ func TestNewestSchemesOnOneNode(t *testing.T) {
 				near(s, c.limit, "gpu_container_memory_limit_bytes", labels...),
 				near(s, c.compute, "gpu_container_compute_limit_ratio", labels...),
 				s.is(float64(c.memory)*gib, "gpu_container_memory_used_bytes", labels...))
+			if parts[1] == "train" || parts[1] == "plugged" { // by a claim, by the device plugin
+				errs = append(errs, s.is(1, "gpu_container_allocation_ratio", append(labels, `resource="nvidia_com_gpu"`)...))
+			}
 		}
 		return all(errs...)
 	}
@@ -189,9 +196,9 @@ func TestNewestSchemesOnOneNode(t *testing.T) {
 	})
 }
 
-// newestAPI starts an API server with the metadata of a pod and a ResourceSlice, and returns the flags with which the
+// newestAPI starts an API server with the metadata of pods and a ResourceSlice, and returns the flags with which the
 // exporter lists both.
-func newestAPI(t *testing.T, m *simulated, pod, slice map[string]any) []string {
+func newestAPI(t *testing.T, m *simulated, pods []any, slice map[string]any) []string {
 	t.Helper()
 	api := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -203,7 +210,7 @@ func newestAPI(t *testing.T, m *simulated, pod, slice map[string]any) []string {
 			<-r.Context().Done()
 			return
 		case r.URL.Path == "/api/v1/pods":
-			list["items"] = []any{pod}
+			list["items"] = pods
 		case r.URL.Path == "/apis/resource.k8s.io/v1/resourceslices":
 			list["items"] = []any{slice}
 		default:

@@ -66,6 +66,7 @@ type apiObject struct {
 			Kind, Name string
 			Controller bool
 		}
+		ManagedFields json.RawMessage
 	}
 }
 

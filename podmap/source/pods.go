@@ -14,6 +14,8 @@ type Pod struct {
 	Labels               map[string]string
 	Annotations          map[string]string // those that are kept
 	OwnerKind, OwnerName string            // the controller that created the pod, "ReplicaSet" and "web-5d4f"
+	// Requests are the names of the extended resources that each container requests.
+	Requests map[string][]string
 	// Since is when the pod was first listed; absent for the pods of the first list.
 	Since gpu.Opt[time.Time]
 }

@@ -153,7 +153,7 @@ func (w *Watch) Source() gpu.Source {
 // pod keeps what is wanted.
 func (w *Watch) pod(o *apiObject) *Pod {
 	m := &o.Metadata
-	p := &Pod{UID: strings.Clone(m.UID), Annotations: keepTexts(m.Annotations, w.api.Annotation)}
+	p := &Pod{UID: strings.Clone(m.UID), Annotations: keepTexts(m.Annotations, w.api.Annotation), Requests: ReadRequests(m.ManagedFields)}
 	// The kubelet has another UID for a static pod than the API server, which is in its mirror pod.
 	if uid := m.Annotations["kubernetes.io/config.hash"]; uid != "" &&
 		m.Annotations["kubernetes.io/config.mirror"] != "" {
