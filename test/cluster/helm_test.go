@@ -116,7 +116,8 @@ func TestHelmUpgrades(t *testing.T) {
 			for i, values := range order {
 				args := []string{"install", "--create-namespace"}
 				if i > 0 {
-					args = []string{"upgrade", "--reset-values", "--history-max=0"} // without it, a file that says nothing stands for the values of before
+					// Without --reset-values, a file that says nothing stands for the values of before.
+					args = []string{"upgrade", "--reset-values", "--history-max=0"}
 				}
 				p.helm(t, append(args, "gpu-exporter", chart(), "-n", "monitoring", "--server-side="+server, "-f", cases(t)[values])...)
 				names := p.released(t, fmt.Sprintf("step %d, %s", i, values))
