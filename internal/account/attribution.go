@@ -107,6 +107,13 @@ func (l *Ledger) attribute(c *device, p *part, users Users) {
 	if c.mig && !p.shareKnown {
 		return // it is not in the GPU's total either
 	}
+	if in.unsampledTime > 0 && (p.mode == modeProcess ||
+		p.mode == modeSole && !l.listedSince(c, p.rows[0].row.key.container, in.observed-in.unsampledTime)) {
+		// Processes of a gap may have ended in it, and containers too: its busy time belongs to none of those that are known.
+		unsampled := in.unsampled * p.share
+		l.attributeBusy(c, credit{target{reason: gpu.UnattributedUnresolved}, unsampled}, in.sinceBusy)
+		busy, observed = busy-unsampled, observed-in.unsampledTime*p.share
+	}
 	switch p.mode {
 	case modeSole:
 		r := p.rows[0].row
@@ -115,13 +122,19 @@ func (l *Ledger) attribute(c *device, p *part, users Users) {
 			r.observed += observed
 		}
 	case modeProcess:
-		// Processes of a gap may have ended in it: its busy time belongs to none of those that are known.
-		unsampled := in.unsampled * p.share
-		l.attributeBusy(c, credit{target{reason: gpu.UnattributedUnresolved}, unsampled}, in.sinceBusy)
-		l.split(c, p, busy-unsampled, observed-in.unsampledTime*p.share, in.sinceBusy, users)
+		l.split(c, p, busy, observed, in.sinceBusy, users)
 	case modeUnknown:
 		l.attributeBusy(c, credit{target{reason: l.unknownReason(c, p)}, busy}, in.sinceBusy)
 	}
+}
+
+// listedSince reports whether the kubelet said within the last seconds that a GPU is allocated to a container.
+func (l *Ledger) listedSince(c *device, who gpu.Container, seconds float64) bool {
+	return slices.ContainsFunc(l.next.List, func(a gpu.Allocation) bool { return a.GPU == c.id.UUID && a.Container == who }) &&
+		slices.ContainsFunc(l.next.Sources, func(s gpu.Source) bool {
+			at, ok := s.LastSuccess.Get()
+			return s.Name == gpu.SourcePodResources && ok && l.now.Sub(at).Seconds() <= seconds
+		})
 }
 
 // unknownReason is why the activity of a part cannot be attributed.

@@ -88,7 +88,7 @@ func (l *Ledger) Advance(r Poll) {
 	elapsed := max(0, r.Elapsed.Seconds())
 	l.clock += elapsed
 	l.now, l.elapsed = r.Now, max(0, r.Elapsed)
-	l.events, l.kernelLog, l.cgroups = r.Events, r.KernelLog, r.Cgroups
+	l.events, l.kernelLog, l.cgroups, l.next = r.Events, r.KernelLog, r.Cgroups, r.Allocations
 	l.aggregation.begin()
 	for i := range r.GPUs {
 		l.advanceGPU(&r.GPUs[i], elapsed, r.Users)

@@ -53,9 +53,11 @@ func TestProfilingFillsAGap(t *testing.T) {
 }
 
 // Where containers share a GPU, the busy time of a gap is attributed to none of them: the processes after it need not be
-// those that caused it. Where a GPU is allocated to one container as a whole, it is the container's.
+// those that caused it. Where a GPU is allocated to one container as a whole, it is the container's if the kubelet listed it
+// after the gap, too.
 func TestBusyTimeOfAGap(t *testing.T) {
-	for name, shares := range map[string]map[string]float64{"shared": {"p": .5, "q": .5}, "whole": {"p": 1}} {
+	for name, shares := range map[string]map[string]float64{"shared": {"p": .5, "q": .5}, "whole": {"p": 1}, "not asked since": {"p": 1},
+		"replaced": {"p": 1}} {
 		l := New(Options{Processes: 9})
 		at := 1000.0
 		busy := func(pod string) float64 {
@@ -71,7 +73,16 @@ func TestBusyTimeOfAGap(t *testing.T) {
 				before, from = busy("p"), at+46 // the ring has the last 14 s
 			}
 			at += seconds
-			allocations := gpu.Allocations{Known: true, Configured: true}
+			if i >= 3 && name == "replaced" {
+				shares = map[string]float64{"q": 1}
+			}
+			asked := epoch
+			if name == "not asked since" {
+				asked = asked.Add(-15 * time.Second)
+			}
+			allocations := gpu.Allocations{Known: true, Configured: true, Sources: []gpu.Source{
+				{Name: gpu.SourceProcesses, Up: true, LastSuccess: gpu.Some(epoch)},
+				{Name: gpu.SourcePodResources, Up: true, LastSuccess: gpu.Some(asked)}}}
 			for _, pod := range []string{"p", "q"} {
 				if shares[pod] > 0 {
 					allocations.List = append(allocations.List, allocate(pod, "A", shares[pod]))
@@ -85,10 +96,10 @@ func TestBusyTimeOfAGap(t *testing.T) {
 		}
 		w := world{Ledger: l, t: t}
 		near(t, name+": the GPU", float64(w.device("A").Activity.Busy.Or(0)), 66)
-		near(t, name+": p", busy("p")-before, map[string]float64{"shared": 16, "whole": 62}[name])
+		near(t, name+": p", busy("p")-before, map[string]float64{"shared": 16, "whole": 62, "not asked since": 16, "replaced": 16}[name])
 		for _, u := range w.device("A").Unattributed {
 			want := 0.0
-			if u.Reason == gpu.UnattributedUnresolved && name == "shared" {
+			if u.Reason == gpu.UnattributedUnresolved && name != "whole" {
 				want = 46
 			}
 			near(t, name+": "+string(u.Reason), float64(u.Busy.Or(0)), want)

@@ -33,6 +33,7 @@ type Ledger struct {
 
 	// allocs apply to the period that starts at clock.
 	allocs      gpu.Allocations
+	next        gpu.Allocations // of the current poll, in force from its end
 	byGPU       map[gpu.UUID][]*gpu.Allocation
 	cgroups     map[gpu.PCIAddress][]gpu.CgroupMemory
 	allocatedTo map[gpu.Container]bool
