@@ -193,7 +193,7 @@ func gpuDashboard() Dashboard {
 						label("state", "Requires").mapped(verdictMappings()...),
 						label("reason", "Problem").to(Link{UID: verdictDoc, Title: "Explain the problems"}),
 						value("Problems", Number, maximum("state, reason", "gpu_health_reason_info{"+c+"} or label_replace("+
-							records("gpu:gpu_problems:info", c)+`, "reason", "$1", "problem", "(.+)")`)).wide(90)).
+							records("gpu:gpu_problems:info", c)+`, "reason", "$1", "problem", "(.+)")`)).hide()).
 						called("The GPU is healthy, or is not scraped."),
 					series(8, "Memory banks by spare rows", Number, "Memory banks by availability of spare rows.",
 						q("{{availability}}",
@@ -267,7 +267,7 @@ func gpuDashboard() Dashboard {
 					table(6, "Readings that are not measured", "Reading",
 						"Readings that are not exported because their values would be wrong, with the reason.",
 						label("reading", "Reading"), label("reason", "Reason"),
-						value("GPUs", Number, maximum("reading, reason", "gpu_unmeasured_info{"+c+"}")).wide(70)).
+						value("GPUs", Number, maximum("reading, reason", "gpu_unmeasured_info{"+c+"}")).hide()).
 						called("All supported readings are exported, or the GPU is not scraped.")),
 				line(7,
 					series(12, "Device memory", Bytes, "Used, reserved and free add up to the GPU's memory.",
