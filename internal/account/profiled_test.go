@@ -67,9 +67,10 @@ func TestBusyTimeOfAGap(t *testing.T) {
 		var before float64
 		for i, seconds := range []float64{2, 2, 2, 60, 2} {
 			from := at
-			if i == 0 {
+			switch i {
+			case 0:
 				from -= 10
-			} else if i == 3 {
+			case 3:
 				before, from = busy("p"), at+46 // the ring has the last 14 s
 			}
 			at += seconds

@@ -28,7 +28,8 @@ func TestExplanationsOfTheAPI(t *testing.T) {
 	}{
 		{&statusError{401, "Unauthorized"},
 			"https://api: token refused: mount a current token of the service account (automountServiceAccountToken)"},
-		{&statusError{403, "pods is forbidden"}, "https://api: forbidden: grant the service account list and watch on pods by a ClusterRole"},
+		{&statusError{403, "pods is forbidden"},
+			"https://api: forbidden: grant the service account list and watch on pods by a ClusterRole"},
 		{&statusError{406, "no"}, "https://api: the server cannot send metadata only, and whole pods are not requested"},
 		{&statusError{500, "etcd is gone"}, "https://api: HTTP 500: etcd is gone"},
 		{fmt.Errorf("read the list: %w", &statusError{401, ""}),

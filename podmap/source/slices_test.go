@@ -38,7 +38,7 @@ func TestSliceLister(t *testing.T) {
 			a.list = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }
 			a.mu.Unlock()
 		case 2:
-			if s := l.Source(); s.Up || !strings.Contains(s.Message, "forbidden: grant the service account list on resourceslices by a ClusterRole") ||
+			if s := l.Source(); s.Up || !strings.Contains(s.Message, "grant the service account list on resourceslices by a ClusterRole") ||
 				l.Value().Device("d", "x") == nil || d > 4*time.Second {
 				t.Errorf("refused: %+v, next in %v", s, d)
 			}
