@@ -112,8 +112,7 @@ func TestRunbooks(t *testing.T) {
 			continue
 		}
 		text, _, _ = strings.Cut(text, "\n#")
-		_, runbook, _ := strings.Cut(text, "\n\nQuery")
-		_, runbook, _ = strings.Cut(runbook, "\n\n- ")
+		_, runbook, _ := strings.Cut(text, "\n\n- ")
 		_, runbook, _ = strings.Cut(runbook, "\n\n") // below the head
 		runbook, _, _ = strings.Cut(runbook, "<a id=")
 		if n := len(strings.Fields(runbook)); n < 10 || n > 150 {

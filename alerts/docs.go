@@ -82,11 +82,10 @@ func (a Alert) head() string {
 		b.WriteString(".")
 	}
 	queries := a.Queries()
-	b.WriteString("\n\nQuery")
 	if n := needs(queries); n != "" && n != "`kube_*` needs "+a.Needs {
-		b.WriteString(" (" + n + ")")
+		b.WriteString("\n\nFor the queries " + n + ".")
 	}
-	b.WriteString(":\n\n" + list(slices.DeleteFunc(queries, func(q Query) bool { return slices.Contains(gpuQueries(), q) })))
+	b.WriteString("\n\n" + list(slices.DeleteFunc(queries, func(q Query) bool { return slices.Contains(gpuQueries(), q) })))
 	return b.String()
 }
 
@@ -112,12 +111,13 @@ func slow() string {
 // recordsTable has a row for the records that differ in their level alone.
 func recordsTable() string {
 	var b strings.Builder
+	b.WriteString("| record | labels | meaning |\n|---|---|---|\n")
 	for _, g := range Groups() {
 		every := ""
 		if g.Interval > 0 {
-			every = "Evaluated every " + formatDuration(g.Interval) + ".\n\n"
+			every = ", every " + formatDuration(g.Interval)
 		}
-		fmt.Fprintf(&b, "### %s\n\n%s| record | labels | meaning |\n|---|---|---|\n", g.Name, every)
+		fmt.Fprintf(&b, "| **%s**%s | | |\n", g.Name, every)
 		names, first := map[string][]string{}, []Record(nil)
 		for _, r := range g.Records {
 			if names[r.Help] == nil {
@@ -132,7 +132,6 @@ func recordsTable() string {
 			}
 			fmt.Fprintf(&b, "| %s | %s | %s |\n", code(names[r.Help]), code(r.ownLabels()), help)
 		}
-		b.WriteString("\n")
 	}
 	return strings.TrimSpace(b.String())
 }

@@ -4,13 +4,13 @@ import "github.com/gpu-exporter/gpu-exporter/internal/gpu"
 
 func reported() []Alert {
 	labels := append([]string{"xid"}, gpuLabels...)
-	recent := []Parameter{period(minutes30, "how long the alert fires after an event")}
+	recent := []Parameter{period(minutes30, "time after an event")}
 	return []Alert{
 		// A driver of R570 or newer recommends an action, which is an alert of its own and ends with the repair; without
 		// one the error stays for a day.
 		{Name: "GPUXIDFatal", Severity: Critical, Labels: labels, For: minutes10, Keep: minutes30,
 			Parameters: append([]Parameter{{Name: "repair", Duration: day,
-				Help: "how long it fires where the driver does not recommend actions (before R570)"}}, recent...),
+				Help: "the same without recommended actions (before R570)"}}, recent...),
 			Dashboard: gpuDashboard,
 			Expr: "(" + recentXID(`{xid=~"`+xidPattern(gpu.XIDCritical)+`"}`) + "\n  or group by (cluster, node, uuid, gpu, xid) (" +
 				`time() - gpu_xid_last_timestamp_seconds{xid=~"` + xidPattern(gpu.XIDCritical) +

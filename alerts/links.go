@@ -38,8 +38,8 @@ func links() []Alert {
 			For: minutes15, Keep: minutes15,
 			Dashboard: gpuDashboard,
 			Parameters: []Parameter{
-				period(2*day, "lookback for the number of PCIe lanes"),
-				number("busy", 0.3, 0.01, 0.99, "utilization from which a low generation is not power saving"),
+				period(2*day, "lookback for PCIe lanes"),
+				number("busy", 0.3, 0.01, 0.99, "utilization from which a low generation counts"),
 				number("replays", 8, 0, 1e6, "replays per minute"),
 			},
 			// Slots with half the lanes are common, especially in clouds: there the GPU never had more, nor have its

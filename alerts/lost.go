@@ -53,8 +53,8 @@ func patient() []Alert {
 	return []Alert{
 		{Name: "GPUMissing", Severity: Warning, Labels: []string{"node"}, For: minutes30, Keep: minutes5,
 			Dashboard: nodeDashboard,
-			Parameters: []Parameter{period(30*day, "lookback for the number of GPUs that the node had"),
-				number("peers", 0.8, 0.5, 1, "fraction of the nodes with the model that have more GPUs, of at least five")},
+			Parameters: []Parameter{period(30*day, "lookback for GPUs of the node"),
+				number("peers", 0.8, 0.5, 1, "fraction of the nodes with the model, of at least five, that have more")},
 			// The PCI bus is searched while NVML responds.
 			Expr: "(" + gpusOf + " < " + gpusBefore + "\n  or max by (cluster, node) (" + gpusByNode +
 				" < on (cluster, model) group_left () " + gpusOfPeer + "\n    and on (cluster, model) count by (cluster, model) (" +

@@ -98,11 +98,12 @@ func publishers() []publisher {
 	}
 }
 
-// publishedRules is the table of other projects' rules.
+// publishedRules is the table of other projects' rules, by what covers them.
 func publishedRules() string {
-	var b strings.Builder
+	var projects, order []string
+	rules := map[string][]string{}
 	for _, p := range publishers() {
-		fmt.Fprintf(&b, "### %s\n\n`%s` at %s.\n\n| rule there | here |\n|---|---|\n", p.project, strings.Join(p.files, "`, `"), p.revision)
+		projects = append(projects, fmt.Sprintf("%s@%s (`%s`)", p.project, p.revision, strings.Join(p.files, "`, `")))
 		for _, r := range p.rules {
 			var here []string
 			for _, a := range r.alerts {
@@ -112,9 +113,16 @@ func publishedRules() string {
 			if len(here) == 0 {
 				text = r.note
 			}
-			fmt.Fprintf(&b, "| `%s` | %s |\n", strings.Join(r.names, "`, `"), text)
+			if rules[text] == nil {
+				order = append(order, text)
+			}
+			rules[text] = append(rules[text], r.names...)
 		}
-		b.WriteString("\n")
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s.\n\n| rules there | here |\n|---|---|\n", strings.Join(projects, ", "))
+	for _, text := range order {
+		fmt.Fprintf(&b, "| `%s` | %s |\n", strings.Join(rules[text], "`, `"), text)
 	}
 	return strings.TrimSpace(b.String())
 }

@@ -22,9 +22,8 @@ const idle = "sum" + byPod + `(
 func idleParameters() []Parameter {
 	return []Parameter{
 		period(minutes30, "period without activity; younger pods are ignored"),
-		number("busy", 0.01, 0, 0.5, "utilization up to which a pod counts as idle"),
-		number("observed", 0.5, 0.01, 0.95, "fraction of the period in which idle time must have been observed; the "+
-			"rest tolerates restarts of the exporter"),
+		number("busy", 0.01, 0, 0.5, "utilization up to which a pod is idle"),
+		number("observed", 0.5, 0.01, 0.95, "fraction of the period that must have been observed idle"),
 	}
 }
 

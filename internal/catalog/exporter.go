@@ -12,7 +12,6 @@ func exporter() Group {
 			"exposes `process_*`, " +
 			"some `go_*` (both read in the medium poll group) and `promhttp_*`.",
 		Examples: []Example{
-			{"Which data source is down, and where?", `gpu_exporter_source_up == 0`},
 			{"What is the mean duration of driver calls? (Needs native histograms; otherwise divide `_sum` by " +
 				"`_count`.)", `histogram_avg(sum by (call) (rate(gpu_exporter_call_duration_seconds[10m])))`},
 		},

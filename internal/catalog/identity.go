@@ -8,7 +8,6 @@ func identity() Group {
 		Intro: "An unavailable GPU keeps the families of this chapter, its XIDs and its allocation; its other series " +
 			"are no longer exported.",
 		Examples: []Example{
-			{"Which GPUs are unavailable?", `gpu_device_up == 0`},
 			{"How many GPUs were busy, idle, unallocated ... in the last hour?",
 				`sum by (state) (increase(gpu_time_seconds_total[1h])) / 3600`},
 		},

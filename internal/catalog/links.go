@@ -47,8 +47,6 @@ func links() Group {
 	return Group{
 		Title: "PCIe, NVLink and fabric",
 		Examples: []Example{
-			{"Which GPUs use fewer PCIe lanes than possible?", `gpu_pcie_link_width < gpu_pcie_link_width_max`},
-			{"How many bytes per second does each GPU receive over PCIe?", `rate(gpu_pcie_receive_bytes_total[5m])`},
 			{"Which GPUs have lost a link?",
 				`gpu_nvlink_links{state="up"} < max_over_time(gpu_nvlink_links{state="up"}[1d])`},
 		},

@@ -36,9 +36,6 @@ func memory() Group {
 		Title: "Memory",
 		Intro: "Total = reserved + used + free. Drivers before R510 do not report reserved memory and count it as " +
 			"used.",
-		Examples: []Example{
-			{"Which GPUs are nearly full?", `gpu_memory_used_bytes / gpu_memory_total_bytes > 0.95`},
-		},
 		Rows: []Family{
 			bytes("gpu_memory_total_bytes", "Total device memory.", info, own,
 				device(func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return gpu.Some(m.Total) })),

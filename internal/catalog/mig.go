@@ -20,8 +20,6 @@ func mig() Group {
 		Examples: []Example{
 			{"How many instances of each profile are unallocated?",
 				`count by (profile) (gpu_mig_allocation_ratio == 0)`},
-			{"What is the utilization of each instance?",
-				`rate(gpu_mig_busy_seconds_total[10m]) / rate(gpu_mig_observed_seconds_total[10m])`},
 		},
 		Rows: append([]Family{
 			{Name: "gpu_mig_info", Scope: ScopeInstance,

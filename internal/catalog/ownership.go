@@ -14,8 +14,6 @@ func ownership() Group {
 		Title: "Allocation",
 		Intro: allocationIntro,
 		Examples: []Example{
-			{"How many GPUs of each node are allocated?", `sum by (node) (gpu_allocation_ratio)`},
-			{"Which GPUs are unallocated?", `gpu_allocation_ratio == 0`},
 			{"Which pods is each GPU allocated to?",
 				`sum by (node, uuid, namespace, pod) (gpu_container_allocation_ratio)`},
 			{"In which containers is a GPU visible that is not allocated to them?",

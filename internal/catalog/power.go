@@ -17,7 +17,6 @@ func power() Group {
 			"power management.",
 		Examples: []Example{
 			{"What was the mean power of each node's GPUs?", `sum by (node) (rate(gpu_energy_joules_total[5m]))`},
-			{"How close is each GPU to its power limit?", `gpu_power_watts / gpu_power_limit_watts`},
 		},
 		Rows: []Family{
 			now("gpu_power_watts", "Power draw of the GPU, averaged by the driver (over 1 s on most GPUs).",

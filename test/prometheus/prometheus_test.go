@@ -38,20 +38,16 @@ func exampleQueries(t *testing.T, root string) []string {
 
 // emptyInDemo are the queries without data on a healthy node in its first minute.
 var emptyInDemo = map[string]string{
-	`gpu_device_up == 0`: "no GPU is broken",
 	`gpu_container_visible unless on (node, uuid, namespace, pod, container) gpu_container_allocation_ratio`: "no process uses a GPU " +
 		"of another container",
-	`gpu_memory_used_bytes / gpu_memory_total_bytes > 0.95`:                                                      "no GPU is full",
 	`gpu_temperature_celsius > on (node, uuid, sensor) gpu_temperature_limit_celsius{limit="max_operating"} - 5`: "no GPU is hot",
 	`gpu_mig_mode != gpu_mig_mode_pending or gpu_ecc_mode != gpu_ecc_mode_pending`: "no mode change is " +
 		"pending",
 	`sum by (node, uuid, xid) (increase(gpu_xid_events_total[10m])) > 0`: "no XID in the first " +
 		"minutes",
 	`sum by (node, uuid) (increase(gpu_ecc_errors_total{severity="uncorrected"}[1h])) > 0`: "no memory error",
-	`gpu_pcie_link_width < gpu_pcie_link_width_max`:                                        "every link has its full width",
 	`gpu_nvlink_links{state="up"} < max_over_time(gpu_nvlink_links{state="up"}[1d])`:       "no link is lost",
 	`gpu_clock_event_active{reason!="idle"} == 1`:                                          "no clock is limited",
-	`gpu_exporter_source_up == 0`:                                                          "every data source responds",
 	`sum by (node, namespace, pod) (gpu_container_allocation_ratio) and on (node, namespace, pod) ` +
 		`(time() - max by (node, namespace, pod) (gpu_container_last_busy_timestamp_seconds) > 1200)`: "no container was idle for twenty " +
 		"minutes yet",

@@ -317,7 +317,6 @@ func runbook(t *testing.T, name string) (out []string) {
 	}
 	text, _, _ = strings.Cut(text, "\n<a id=")
 	text, _, _ = strings.Cut(text, "\n## ")
-	_, text, _ = strings.Cut(text, "\n\nQuery")
 	if strings.Contains(text, "```promql") {
 		t.Error("a query stands apart from the list in the head")
 	}

@@ -51,9 +51,10 @@ func write(root string) error {
 // it summarizes (goldens, sharing fixtures) below root.
 func generate(root string) (map[string][]byte, error) {
 	files := map[string][]byte{
-		"docs/glossary.md":   []byte(catalog.Glossary()),
-		"docs/metrics.md":    []byte(reference.Markdown()),
-		"docs/nvidia-smi.md": []byte(reference.QueryFieldsMarkdown()),
+		"docs/glossary.md":           []byte(catalog.Glossary()),
+		"docs/metrics.md":            []byte(reference.Markdown()),
+		"docs/metrics-by-source.csv": []byte(reference.SourcesCSV()),
+		"docs/nvidia-smi.md":         []byte(reference.QueryFieldsMarkdown()),
 	}
 	boards, err := boards(root)
 	if err != nil {

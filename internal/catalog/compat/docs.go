@@ -13,7 +13,7 @@ Generated from ~internal/catalog/compat~. How to switch: [the guide](migrate-fro
 
 With ~--compat=dcgm-4.8~ or ~--compat=dcgm-4.9~ the exporter also serves, at ~%s~, the names, units, types and labels of
 that release of dcgm-exporter, from the same readings as ~/metrics~ and in the text format only. They were compared with
-dcgm-exporter's published configuration and with NVIDIA's field list, not with a running dcgm-exporter.
+its published configuration and NVIDIA's field list, not with a running dcgm-exporter.
 
 %d families: %d of dcgm-exporter's default configuration, %d that its file has as comments, %d for custom collector
 files. %d are equal. 4.9 renames %d default families and changes the unit of %d of them; a star marks names that follow
@@ -31,15 +31,15 @@ its rules but are in no public source.
 | ~one~ (default) | its defaults | one series, without ~pod~; dcgm-exporter has the name of one of the pods | correct |
 | ~copies~ | ~KUBERNETES_VIRTUAL_GPUS=true~ | a copy for each container, up to %d | too high: take ~max by (UUID)~ first |
 
-With ~copies~, ~DCGM_FI_DEV_GPU_UTIL~ and ~DCGM_FI_DEV_FB_USED~ have each container's own part, and the GPU's value
-without ~pod~: for the GPUs take ~max by (UUID)~, for the containers the series with a ~pod~, or use ~gpu_container_*~.
-With both, values of a whole GPU are repeated for its MIG instances, as in dcgm-exporter: take ~max by (UUID)~ too.
+With ~copies~, ~DCGM_FI_DEV_GPU_UTIL~ and ~DCGM_FI_DEV_FB_USED~ have each container's own part, and without ~pod~ the
+GPU's. With both, values of a whole GPU are repeated for its MIG instances, as in dcgm-exporter: take ~max by (UUID)~ too.
 
 With ~honor_labels: false~, as in dcgm-exporter's chart, Prometheus renames them to ~exported_pod~ and so on.
 
 ## Families that differ
 
-Means are of the last 60 s before the latest reading, at any scrape interval.
+A 60 s mean is that before the latest reading, at any scrape interval. For the MIG instances of names marked (MIG) the
+query has ~gpu_mig_~ instead of ~gpu_~.
 
 | dcgm-exporter 4.8 | 4.9 | here | difference |
 |---|---|---|---|
@@ -77,7 +77,7 @@ func Markdown() (string, error) {
 	fmt.Fprintf(&b, strings.ReplaceAll(introduction, "~", "`"),
 		DCGM48.Path(), len(p.rows), count[byDefault], count[commented], count[custom], equal, renamed, rescaled, labels, maxRepeats)
 	equals := p.rowsMarkdown(&b)
-	b.WriteString("\n## Families that are equal\n\nWith the name in 4.9, if another, and the query in base units here.\n\n" + equals)
+	b.WriteString("\n## Families that are equal\n\nWith the name in 4.9, if another, and the query in base units here. Where names share a query, the values of its label are in their order.\n\n" + equals)
 	b.WriteString("\n## Missing families\n\nThe last column has the alternative here.\n\n| dcgm-exporter | reason | " +
 		"here |\n|---|---|---|\n")
 	for _, m := range missing() {
@@ -119,13 +119,21 @@ func MarkdownSMI() (string, error) {
 	families := p.Families()
 	fmt.Fprintf(&b, strings.ReplaceAll(introductionSMI, "~", "`"), p.Release.Path(), len(families))
 	p.rowsMarkdown(&b)
-	b.WriteString("\n## Families that are equal\n\n`gpu-migrate check --rewrite` has their queries in gpu-exporter's names.\n")
-	for i, f := range families {
-		if i >= len(p.rows) || p.rows[i].differs == "" {
-			fmt.Fprintf(&b, "\n- `%s`", f.Name)
-		}
+	b.WriteString("\nAll other names in [nvidia-smi.csv](../internal/catalog/compat/nvidia-smi.csv) are equal. " +
+		"`gpu-migrate check --rewrite` has their queries in gpu-exporter's names.\n")
+	return b.String(), nil
+}
+
+// ofSeveral matches the label whose values are those of as many names of dcgm-exporter.
+var ofSeveral = regexp.MustCompile(`(, |\{)(memory|reason)="([a-z0-9_]+)"`)
+
+// withoutLabel returns a query without that label, and the label's value.
+func withoutLabel(query string) (string, string) {
+	m := ofSeveral.FindStringSubmatch(query)
+	if m == nil {
+		return query, ""
 	}
-	return b.String() + "\n", nil
+	return strings.ReplaceAll(ofSeveral.ReplaceAllString(query, strings.ReplaceAll(m[1], ", ", "")), "{}", ""), m[3]
 }
 
 // rowsMarkdown writes the rows that differ, and returns those that are equal. Rows with the same query and difference
@@ -140,7 +148,12 @@ func (p *Page) rowsMarkdown(b *strings.Builder) string {
 	for _, r := range p.rows {
 		l := line{names: "`" + r.name + "`", query: "`" + r.gpu.promQL(p.families) + "`", differs: r.differs}
 		if r.instance != nil && r.instance.of != nil {
-			l.query += "; instance: `" + r.instance.promQL(p.families) + "`"
+			instance := r.instance.promQL(p.families)
+			if of := r.gpu.promQL(p.families); instance != strings.ReplaceAll(of, "gpu_", "gpu_mig_") {
+				l.query += "; instance: `" + instance + "`"
+			} else {
+				l.names += " (MIG)"
+			}
 		}
 		if r.container != nil {
 			l.query += "; container: `" + r.container.promQL(p.families) + "`"
@@ -163,11 +176,23 @@ func (p *Page) rowsMarkdown(b *strings.Builder) string {
 	}
 	var equals, notes strings.Builder
 	numbers := map[string]int{}
-	for _, l := range lines {
+	values := "" // of the label by which the lines so far differ
+	for i, l := range lines {
 		switch {
 		case l.differs == "":
 			if l.next != "" {
 				l.names += ", " + l.next
+			}
+			same, value := withoutLabel(l.query)
+			if i+1 < len(lines) && l.next == "" && lines[i+1].next == "" && lines[i+1].differs == "" {
+				if next, _ := withoutLabel(lines[i+1].query); value != "" && next == same {
+					lines[i+1].names = l.names + ", " + lines[i+1].names
+					values += value + ", "
+					continue
+				}
+			}
+			if values != "" {
+				l.query, values = same+" with "+ofSeveral.FindStringSubmatch(l.query)[2]+" "+values+value, ""
 			}
 			fmt.Fprintf(&equals, "- %s: %s\n", l.names, l.query)
 			continue

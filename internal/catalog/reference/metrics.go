@@ -1,9 +1,10 @@
-// Package reference renders the documentation of the metrics: docs/metrics.md, docs/metrics-by-gpu.csv and
-// docs/nvidia-smi.md. It is not linked into the exporter.
+// Package reference renders the documentation of the metrics: docs/metrics.md, docs/metrics-by-gpu.csv,
+// docs/metrics-by-source.csv and docs/nvidia-smi.md. It is not linked into the exporter.
 package reference
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -26,11 +27,13 @@ Generated from ` + "`internal/catalog`" + `.
 Values are in base units: bytes, seconds, Celsius, watts, joules, hertz, ratios from 0 to 1. Points in time are Unix
 timestamps. A value that cannot be measured is absent; a 0 has been measured. The ending of a name gives the type:
 ` + "`_total` is a counter, `_info` an info metric, which is always 1" + `, all others are gauges but those marked otherwise; a
-state set has one series per state, 0 or 1. Activity, GPU-time, containers, XIDs and PCIe bytes are counted since the
+state set has one series per state, 1 for those that are present. Activity, GPU-time, containers, XIDs and PCIe bytes are counted since the
 exporter started.
 
-[metrics-by-gpu.csv](metrics-by-gpu.csv) shows which GPU models offer which metric, [nvidia-smi.md](nvidia-smi.md) where
-each field of nvidia-smi is found, and the [glossary](glossary.md) defines busy, gap, idle and the other states.
+[metrics-by-gpu.csv](metrics-by-gpu.csv) shows which GPU models offer which metric,
+[metrics-by-source.csv](metrics-by-source.csv) and HELP the NVML call or file that it is read from,
+[nvidia-smi.md](nvidia-smi.md) where each field of nvidia-smi is found, and the [glossary](glossary.md) defines busy, gap,
+idle and the other states.
 
 The beginning gives the labels that a metric has beside its own:
 
@@ -49,13 +52,11 @@ The beginning gives the labels that a metric has beside its own:
 		if g.Intro != "" {
 			b.WriteString(g.Intro + "\n\n")
 		}
-		b.WriteString("| metric and own labels | meaning; *available on* | source |\n|---|---|---|\n")
-		var compute []string
+		b.WriteString("| metric and own labels | meaning; *available on* |\n|---|---|\n")
+		same := map[string][]string{}
 		for _, f := range g.Rows {
-			if of, ok := strings.CutPrefix(f.Name, computeInstance); ok && slices.ContainsFunc(g.Rows, func(o catalog.Family) bool {
-				return o.Name == "gpu_mig_"+of
-			}) {
-				compute = append(compute, f.Name)
+			if twin := twinOf(f); twin != "" {
+				same[twin] = append(same[twin], f.Name)
 				continue
 			}
 			name := "`" + f.Name + "`"
@@ -65,15 +66,17 @@ The beginning gives the labels that a metric has beside its own:
 			if f.Labels != nil {
 				name += " by " + code(f.Labels)
 			}
-			meaning := f.Help
+			meaning := stateSet.ReplaceAllString(f.Help, "")
 			if f.Offered != "" {
 				meaning += " *" + strings.ToUpper(f.Offered[:1]) + f.Offered[1:] + ".*"
 			}
-			fmt.Fprintf(&b, "| %s | %s | %s |\n", name, cell(meaning), cell(f.Source))
+			fmt.Fprintf(&b, "| %s | %s |\n", name, cell(meaning))
 		}
-		if compute != nil {
-			fmt.Fprintf(&b, "| %s by `ci` | The same of each compute instance, where an instance has several. | the same of its MIG "+
-				"device |\n", code(compute))
+		for _, of := range []struct{ prefix, row string }{{"gpu_", "%s | The same as without `mig_`, of the instance."},
+			{"gpu_mig_", "%s by `ci` | The same of each compute instance, where an instance has several."}} {
+			if names := same[of.prefix]; names != nil {
+				fmt.Fprintf(&b, "| "+of.row+" |\n", code(names))
+			}
 		}
 		for _, e := range g.Examples {
 			fmt.Fprintf(&b, "\n%s\n\n```promql\n%s\n```\n", e.Question, e.Query)
@@ -105,8 +108,24 @@ func AvailabilityCSV(models []Model) string {
 	return b.String() + "\n"
 }
 
-// computeInstance begins the names of families of compute instances, which have a row in common.
-const computeInstance = "gpu_mig_ci_"
+// twinOf returns the prefix under which the catalog has a family of an instance, or of a compute instance, for the whole of
+// which it is a part; empty if there is none.
+func twinOf(f catalog.Family) string {
+	if f.Scope != catalog.ScopeInstance || f.Type == catalog.Info {
+		return ""
+	}
+	for _, p := range []struct{ own, whole string }{{"gpu_mig_ci_", "gpu_mig_"}, {"gpu_mig_", "gpu_"}} {
+		if name, ok := strings.CutPrefix(f.Name, p.own); ok {
+			if _, ok := catalog.Lookup(p.whole + name); ok {
+				return p.whole
+			}
+		}
+	}
+	return ""
+}
+
+// stateSet is what HELP says of state sets, and the introduction of the page once.
+var stateSet = regexp.MustCompile(`; 1 for (the current|each present) \w+`)
 
 // notes are what the name of a family does not say of its type, scope and stability.
 func notes(f catalog.Family) []string {
@@ -144,6 +163,18 @@ func scopeOf(name string) catalog.Scope {
 		}
 	}
 	return catalog.ScopeGPU
+}
+
+// SourcesCSV renders docs/metrics-by-source.csv: what each family is read from.
+func SourcesCSV() string {
+	var b strings.Builder
+	b.WriteString("metric,type,source\n")
+	for _, f := range catalog.All() {
+		if f.Source != "" {
+			fmt.Fprintf(&b, "%s,%s,%q\n", f.Name, f.Type, f.Source)
+		}
+	}
+	return b.String()
 }
 
 func code(words []string) string {

@@ -85,6 +85,9 @@ func reads(source, call string) bool {
 		strings.ReplaceAll(source, "nvmlDevice", ""))
 }
 
+// converted are the notes that the introduction of the page has for all fields.
+var converted = regexp.MustCompile(`^(MiB -> bytes|MHz -> hertz|% -> ratio|µs -> seconds|(Enabled|Yes|Active) -> 1)$`)
+
 // QueryFieldsMarkdown renders docs/nvidia-smi.md: an item per run of neighbors that differ in one selector, or are
 // missing for the same reason.
 func QueryFieldsMarkdown() string {
@@ -109,7 +112,8 @@ func QueryFieldsMarkdown() string {
 		"Driver %s has %d fields: %d are exported, %d are not exported yet although NVML has them, %d are omitted "+
 		"for the\n"+
 		"reason given. %d fields that only older drivers accept come last. `family{label}` has one series per value "+
-		"of the label.\n",
+		"of the label,\n`family` (`label`) is the label of an info metric. Values are in base units (MiB as bytes, MHz as hertz, "+
+		"%% as a ratio, µs as\nseconds); Enabled, Yes and Active are 1.\n",
 		QueryFieldsDriver, len(all)-older, exported, pending, missing, older)
 	section := ""
 	for i := 0; i < len(all); {
@@ -129,7 +133,7 @@ func QueryFieldsMarkdown() string {
 			names = append(names, o.Field)
 		}
 		line := fmt.Sprintf("- %s: %s", code(names), q.place())
-		if q.Note != "" {
+		if q.Note != "" && !converted.MatchString(q.Note) {
 			line += " (" + q.Note + ")"
 		}
 		b.WriteString(line + "\n")
@@ -144,7 +148,7 @@ func (q QueryField) place() string {
 		return q.Missing
 	}
 	if label, ok := strings.CutPrefix(q.Selector, "label "); ok {
-		return "label `" + label + "` of `" + q.Family + "`"
+		return "`" + q.Family + "` (`" + label + "`)"
 	}
 	var labels []string
 	for matcher := range strings.SplitSeq(strings.Trim(q.Selector, "{}"), ", ") {

@@ -214,10 +214,10 @@ func TestQueryFieldsMarkdown(t *testing.T) {
 	}
 	for _, want := range []string{
 		"## Temperature\n",
-		"- `name`: label `model` of `gpu_info`\n",
+		"- `name`: `gpu_info` (`model`)\n",
 		"- `temperature.memory`: `gpu_temperature_celsius{sensor}`",
 		"- `timestamp`: `gpu_last_read_timestamp_seconds` (date",
-		"- `clocks.max.graphics`, `clocks.max.sm`, `clocks.max.memory`: `gpu_clock_max_hertz{clock}` (MHz -> hertz)",
+		"- `clocks.max.graphics`, `clocks.max.sm`, `clocks.max.memory`: `gpu_clock_max_hertz{clock}`\n",
 		"- `bbx.time_run`: age of the GPU, no condition\n",
 		"Driver 610.57 has 241 fields",
 	} {
