@@ -225,10 +225,12 @@ func TestAlertsCarryWhatBoardsAsk(t *testing.T) {
 func TestPlantedErrorsAreFound(t *testing.T) {
 	known := Checker{Known: Metrics()}
 	for query, want := range map[string]string{
-		`sum(gpu_powr_watts{node="a"})`:       "no metric gpu_powr_watts",
-		`sum(gpu_power_watts{hostname="a"})`:  "no label hostname",
-		`sum by (pod) (gpu_power_watts)`:      "groups by pod",
-		`sum without (pod) (gpu_power_watts)`: "groups by pod",
+		`sum(gpu_powr_watts{node="a"})`:                                         "no metric gpu_powr_watts",
+		`sum(gpu_power_watts{hostname="a"})`:                                    "no label hostname",
+		`count by (node) ({__name__=~"gpu_power_watts|gpu_powr_watts"})`:        "no metric gpu_powr_watts",
+		`{__name__=~"gpu_power_watts|gpu_container_memory_used_bytes",pod="x"}`: "no label pod",
+		`sum by (pod) (gpu_power_watts)`:                                        "groups by pod",
+		`sum without (pod) (gpu_power_watts)`:                                   "groups by pod",
 		`sum by (le) (rate(gpu_exporter_call_duration_seconds[5m]))`: "no metric " +
 			"gpu_exporter_call_duration_seconds",
 		`sum by (node) (gpu_power_watts) * on (uuid) group_left () max by (uuid) (gpu_info)`:           "left side has no such label",
@@ -268,12 +270,13 @@ func TestLabelsAreFollowed(t *testing.T) {
 			`(rate(gpu_observed_seconds_total[$__rate_interval])) > 0)`: {"node", "uuid"},
 		`(sum by (node, uuid) (gpu_power_watts)) * on (node, uuid) group_left (model) max by (node, uuid, model) ` +
 			`(gpu_info)`: {"node", "uuid", "model"},
-		`count_values by (node) ("n", gpu_processes)`:                                       {"node", "n"},
-		`0 * max(gpu_device_up) - 1`:                                                        {},
-		`max(gpu_device_up) or sum by (a) (label_replace(gpu_device_up, "a", "x", "", ""))`: {"a"},
-		`topk(3, sum by (node) (gpu_power_watts))`:                                          {"node"},
-		`time() - min by (node, poll) (gpu_last_read_timestamp_seconds)`:                    {"node", "poll"},
-		`sum_over_time(node:gpu_xid_events:increase5m[$__range:5m])`:                        {"cluster", "node", "xid"},
+		`count_values by (node) ("n", gpu_processes)`:                                         {"node", "n"},
+		`max by (node, gpu) (max_over_time({__name__=~"gpu_power_watts|gpu_processes"}[5m]))`: {"node", "gpu"},
+		`0 * max(gpu_device_up) - 1`:                                                          {},
+		`max(gpu_device_up) or sum by (a) (label_replace(gpu_device_up, "a", "x", "", ""))`:   {"a"},
+		`topk(3, sum by (node) (gpu_power_watts))`:                                            {"node"},
+		`time() - min by (node, poll) (gpu_last_read_timestamp_seconds)`:                      {"node", "poll"},
+		`sum_over_time(node:gpu_xid_events:increase5m[$__range:5m])`:                          {"cluster", "node", "xid"},
 	} {
 		got, err := known.Answer(query)
 		if err != nil {

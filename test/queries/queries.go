@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/gpu-exporter/gpu-exporter/alerts"
@@ -120,9 +121,22 @@ func (c Checker) follow(e parser.Expr) (Labels, error) {
 }
 
 func (c Checker) selector(e *parser.VectorSelector) (Labels, error) {
-	have, ok := c.Known[e.Name]
-	if !ok {
-		return nil, fmt.Errorf("there is no metric %s", e.Name)
+	names := []string{e.Name}
+	for _, m := range e.LabelMatchers {
+		if e.Name == "" && m.Name == "__name__" && m.Type == labels.MatchRegexp { // {__name__=~"a|b"}
+			names = strings.Split(m.Value, "|")
+		}
+	}
+	var have Labels // of all of them
+	for i, name := range names {
+		known, ok := c.Known[name]
+		if !ok {
+			return nil, fmt.Errorf("there is no metric %s", name)
+		}
+		if i == 0 {
+			have = slices.Clone(known)
+		}
+		have = slices.DeleteFunc(have, func(l string) bool { return !known.has(l) })
 	}
 	for _, m := range e.LabelMatchers {
 		if m.Name != "__name__" && !have.has(m.Name) {
