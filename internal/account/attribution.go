@@ -108,7 +108,7 @@ func (l *Ledger) attribute(c *device, p *part, users Users) {
 		return // it is not in the GPU's total either
 	}
 	if in.unsampledTime > 0 && (p.mode == modeProcess ||
-		p.mode == modeSole && !l.listedSince(c, p.rows[0].row.key.container, in.observed-in.unsampledTime)) {
+		p.mode == modeSole && !l.allocatedThrough(c, p.rows[0].row, in)) {
 		// Processes of a gap may have ended in it, and containers too: its busy time belongs to none of those that are known.
 		unsampled := in.unsampled * p.share
 		l.attributeBusy(c, credit{target{reason: gpu.UnattributedUnresolved}, unsampled}, in.sinceBusy)
@@ -128,12 +128,15 @@ func (l *Ledger) attribute(c *device, p *part, users Users) {
 	}
 }
 
-// listedSince reports whether the kubelet said within the last seconds that a GPU is allocated to a container.
-func (l *Ledger) listedSince(c *device, who gpu.Container, seconds float64) bool {
-	return slices.ContainsFunc(l.next.List, func(a gpu.Allocation) bool { return a.GPU == c.id.UUID && a.Container == who }) &&
+// allocatedThrough reports whether a GPU has been allocated to the container of a row since before a gap and, by a response of the
+// kubelet, after it.
+func (l *Ledger) allocatedThrough(c *device, r *row, in increment) bool {
+	who, sampled := r.key.container, in.observed-in.unsampledTime
+	return r.allocatedAt <= l.clock-in.observed &&
+		slices.ContainsFunc(l.next.List, func(a gpu.Allocation) bool { return a.GPU == c.id.UUID && a.Container == who }) &&
 		slices.ContainsFunc(l.next.Sources, func(s gpu.Source) bool {
 			at, ok := s.LastSuccess.Get()
-			return s.Name == gpu.SourcePodResources && ok && l.now.Sub(at).Seconds() <= seconds
+			return s.Name == gpu.SourcePodResources && ok && l.now.Sub(at).Seconds() <= sampled
 		})
 }
 

@@ -107,3 +107,39 @@ func TestBusyTimeOfAGap(t *testing.T) {
 		}
 	}
 }
+
+// A container that a GPU was allocated to within a gap, as while the driver hangs, has none of the gap's busy time.
+func TestSuccessorInAGap(t *testing.T) {
+	l := New(Options{Processes: 9})
+	at := 1000.0
+	for i, seconds := range []float64{2, 2, 30, 30, 2} {
+		f := &gpu.Fast{Busy: gpu.Some(regular(at, at+seconds, .1, 100)),
+			GPM: gpu.Some(gpu.GPM{Window: time.Duration(seconds * 1e9), GraphicsActive: gpu.Some[gpu.Ratio](1)})}
+		pod := "p"
+		switch i {
+		case 0:
+			f.Busy = gpu.Some(regular(at-10, at+seconds, .1, 100))
+		case 2:
+			f, pod = nil, "q"
+		case 3:
+			pod = "q"
+			f.Busy = gpu.Some(regular(at+16, at+seconds, .1, 100)) // the ring has the last 14 s
+			f.GPM = gpu.Some(gpu.GPM{Window: time.Minute, GraphicsActive: gpu.Some[gpu.Ratio](1)})
+		case 4:
+			pod = "q"
+		}
+		at += seconds
+		l.Advance(Poll{Now: epoch, Elapsed: time.Duration(seconds * float64(time.Second)), Users: testUsers, Allocations: gpu.Allocations{
+			Known: true, Configured: true, List: []gpu.Allocation{allocate(pod, "A", 1)},
+			Sources: []gpu.Source{{Name: gpu.SourcePodResources, Up: true, LastSuccess: gpu.Some(epoch)}}},
+			GPUs: []Reading{{Identity: gpu.Identity{UUID: "A"}, Fast: f}}})
+	}
+	w := world{Ledger: l, t: t}
+	near(t, "the GPU", float64(w.device("A").Activity.Busy.Or(0)), 64)
+	near(t, "the successor", float64(w.container("q", "A").Busy.Or(0)), 16)
+	for _, u := range w.device("A").Unattributed {
+		if u.Reason == gpu.UnattributedUnresolved {
+			near(t, "unresolved", float64(u.Busy.Or(0)), 46)
+		}
+	}
+}
