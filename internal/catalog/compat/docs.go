@@ -77,7 +77,8 @@ func Markdown() (string, error) {
 	fmt.Fprintf(&b, strings.ReplaceAll(introduction, "~", "`"),
 		DCGM48.Path(), len(p.rows), count[byDefault], count[commented], count[custom], equal, renamed, rescaled, labels, maxRepeats)
 	equals := p.rowsMarkdown(&b)
-	b.WriteString("\n## Families that are equal\n\nWith the name in 4.9, if another, and the query in base units here. Where names share a query, the values of its label are in their order.\n\n" + equals)
+	b.WriteString("\n## Families that are equal\n\nWith the name in 4.9, if another, and the query in base units here. Where names " +
+		"share a query, the values of its label are in their order.\n\n" + equals)
 	b.WriteString("\n## Missing families\n\nThe last column has the alternative here.\n\n| dcgm-exporter | reason | " +
 		"here |\n|---|---|---|\n")
 	for _, m := range missing() {
