@@ -155,7 +155,7 @@ func (r *row) lines(l *labels) [][]byte {
 			pairs = append(pairs, ',')
 		}
 		pairs = append(append(pairs, r.labels[i]...), `="`...)
-		pairs = append(appendEscaped(pairs, l.values[i]), '"')
+		pairs = append(AppendEscaped(pairs, l.values[i]), '"')
 	}
 	line := func(before, suffix, label string) []byte {
 		out := make([]byte, 0, len(before)+len(r.Name)+len(suffix)+len("{,} ")+len(pairs)+len(label))
@@ -175,8 +175,8 @@ func (r *row) lines(l *labels) [][]byte {
 	return [][]byte{line("", "_bucket", `le="+Inf"`), line("\n", "_sum", ""), line("\n", "_count", "")}
 }
 
-// appendEscaped appends a label's value as the text formats have it.
-func appendEscaped(b []byte, value string) []byte {
+// AppendEscaped appends a label's value as the text formats have it.
+func AppendEscaped(b []byte, value string) []byte {
 	for i := range len(value) {
 		switch c := value[i]; c {
 		case '\\', '"':

@@ -5,6 +5,7 @@ import (
 	"sort"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/collector"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
@@ -28,7 +29,7 @@ func (s *Sample) AppendSeries(b []byte) []byte {
 		if b[len(b)-1] != '{' {
 			b = append(b, ',')
 		}
-		b = append(appendEscaped(append(append(b, l...), '=', '"'), s.Values[i]), '"')
+		b = append(collector.AppendEscaped(append(append(b, l...), '=', '"'), s.Values[i]), '"')
 	}
 	return append(b, '}')
 }

@@ -1,6 +1,6 @@
 package expose
 
-import "strings"
+import "github.com/gpu-exporter/gpu-exporter/collector"
 
 // appendSeries appends a name and its labels, which alternate with their values.
 func appendSeries(b []byte, name string, labels []string) []byte {
@@ -12,17 +12,10 @@ func appendSeries(b []byte, name string, labels []string) []byte {
 			b = append(b, ',')
 		}
 		b = append(append(b, labels[i]...), '=', '"')
-		b = append(appendEscaped(b, labels[i+1]), '"')
+		b = append(collector.AppendEscaped(b, labels[i+1]), '"')
 	}
 	if len(labels) > 0 {
 		b = append(b, '}')
 	}
 	return b
-}
-
-func appendEscaped(b []byte, s string) []byte {
-	if !strings.ContainsAny(s, "\\\"\n") {
-		return append(b, s...)
-	}
-	return append(b, strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(s)...)
 }
