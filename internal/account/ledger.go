@@ -396,10 +396,13 @@ func (l *Ledger) Allocations() []gpu.ContainerAllocation {
 	for i := range l.allocs.List {
 		h := &l.allocs.List[i]
 		row := gpu.ContainerAllocation{Allocation: *h, Index: -1, AllocationRatio: l.physicalShare(h)}
-		// The compute instances of one MIG instance have one series.
-		if at := slices.IndexFunc(out, func(o gpu.ContainerAllocation) bool {
-			return h.ComputeInstance != "" && o.Container == h.Container && o.Resource == h.Resource && o.Instance == h.Instance
-		}); at >= 0 {
+		at := -1
+		if h.ComputeInstance != "" { // those of one MIG instance have one series
+			at = slices.IndexFunc(out, func(o gpu.ContainerAllocation) bool {
+				return o.Container == h.Container && o.Resource == h.Resource && o.Instance == h.Instance
+			})
+		}
+		if at >= 0 {
 			shared := out[at].Shared || h.Shared
 			out[at].Allocation = merged(out[at].Allocation, *h)
 			out[at].Shared, out[at].ComputeInstance = shared, ""
