@@ -267,9 +267,11 @@ func (d *report) checkGPUs(v *gpu.View, fix func(string) string, hostPIDs bool) 
 			}
 			var branch int
 			_, _ = fmt.Sscanf(d.Driver, "%d.", &branch)
-			gaps := "longer gaps between polls than the driver's samples cover are not observed"
+			gaps := "longer gaps between polls than the driver's samples cover"
 			if c.Activity.Profiled.Present() {
-				gaps = "in " + strings.Replace(gaps, "are not observed", "busy time of containers that share the GPU is unresolved", 1)
+				gaps = "in " + gaps + " busy time of containers that share the GPU is unresolved"
+			} else {
+				gaps += " are not observed"
 			}
 			switch on, ok := slow.AccountingMode.Get(); {
 			case !ok:

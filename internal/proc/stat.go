@@ -44,8 +44,8 @@ func parseStat(stat string) (start, command string, ok bool) {
 // usualSize is more than nearly every file has that readBounded reads.
 const usualSize = 2 << 10
 
-// readBounded reads a small file of /proc, up to maxCgroup. Some thousand are read per minute: os.Open would make six
-// system calls more for each, and a large buffer grow the stack.
+// readBounded reads a small file of /proc, up to maxCgroup. More than a thousand are read per minute: os.Open would
+// make six system calls more for each, and a large buffer grow the stack.
 func readBounded(path string) (string, error) {
 	fd, err := uninterrupted(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
 	if err != nil {
