@@ -106,12 +106,12 @@ func exporterDashboard() Dashboard {
 						q("{{reason}}", maximum("reason", "gpu_exporter_paused{"+n+"}")))),
 			}},
 			{Title: "Driver calls", Lines: []Line{line(8,
-				series(6, "Time in driver calls", Ratio,
+				series(4, "Time in driver calls", Ratio,
 					"Share of time that an exporter spends in driver calls, mean of the exporters. Empty if only "+
 						"native histograms are scraped.",
 					q("mean of the exporters", perSecond("", "gpu_exporter_call_duration_seconds_sum{"+n+"}")+
 						" / count(group by (cluster, node) ("+self+"))")).from(0),
-				table(8, "Slowest calls", "-Mean", "The twelve calls with the longest mean duration.",
+				table(9, "Slowest calls", "-Mean", "The twelve calls with the longest mean duration.",
 					label("call", "Call"),
 					value("Mean", Seconds, share("call", "gpu_exporter_call_duration_seconds_sum{"+n+"}",
 						"gpu_exporter_call_duration_seconds_count{"+n+"}")),
@@ -119,7 +119,7 @@ func exporterDashboard() Dashboard {
 						perSecond("call", "gpu_exporter_call_duration_seconds_count{"+n+"}"))).
 					among("call", "topk(12, "+share("call", "gpu_exporter_call_duration_seconds_sum{"+n+"}",
 						"gpu_exporter_call_duration_seconds_count{"+n+"}")+")"),
-				table(10, "Failed calls in range", "-Errors",
+				table(11, "Failed calls in range", "-Errors",
 					"Failed NVML calls, and panics of the exporter; calls that the GPU does not support are not counted.",
 					label("node", "Node").to(toNode()).wide(145), label("call", "Call"), label("code", "Code"),
 					value("Errors", Number, "sum by (cluster, node, call, code) "+

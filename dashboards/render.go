@@ -350,7 +350,7 @@ func (p Panel) overrides() []dashboard.DashboardFieldConfigSourceOverrides {
 
 // columnWidths are wide enough for the usual names; without them all columns are equally wide, and names are cut.
 var columnWidths = map[string]int{"node": 170, "namespace": 130, "pod": 250, "workload": 210, "model": 220, "uuid": 350, "mig_uuid": 365,
-	"resource": 180, "container": 130, "xid": 250, "alertname": 230, "workload_type": 100, "cluster": 90, "call": 320}
+	"resource": 180, "container": 130, "xid": 250, "alertname": 230, "workload_type": 100, "cluster": 90, "call": 380}
 
 // pixels is how wide a column is. One that is not fixed is at least so wide, and gets an equal part of what others leave.
 func (c Column) pixels() (width int, fixed bool) {

@@ -127,11 +127,12 @@ func TestPageRefreshesItself(t *testing.T) {
 	tab.Open(serve(t, demo(t)), 1280, 900, false)
 	const read = `document.querySelector('.sub').innerText`
 	first := chromium.Evaluate[string](tab, read)
-	for end := time.Now().Add(25 * time.Second); chromium.Evaluate[string](tab, read) == first; time.Sleep(500 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("after 25 s the page still shows %q", first)
+	servers.Within(t, 25*time.Second, "another page", func() error {
+		if text := chromium.Evaluate[string](tab, read); text == first {
+			return fmt.Errorf("it still shows %q", text)
 		}
-	}
+		return nil
+	})
 }
 
 func TestHostileNamesStayText(t *testing.T) {

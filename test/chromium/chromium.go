@@ -72,13 +72,14 @@ func (tab *Tab) Open(url string, width, height int64, dark bool) {
 	}
 }
 
-// Evaluate returns the value of a JavaScript expression.
-func Evaluate[T any](tab *Tab, script string) T {
+// Evaluate returns the value of a JavaScript expression on a page that is complete: while one that refreshes itself is
+// replaced, its elements are absent. It is tried for ten seconds.
+func Evaluate[T any](tab *Tab, script string) (out T) {
 	tab.t.Helper()
-	var out T
-	if err := chromedp.Run(tab.ctx, chromedp.Evaluate(script, &out)); err != nil {
-		tab.t.Fatalf("%s: %v", script, err)
-	}
+	complete := "(() => { if (document.readyState !== 'complete') throw new Error('the page is loading'); return (" + script + ") })()"
+	servers.Within(tab.t, 10*time.Second, script, func() error {
+		return chromedp.Run(tab.ctx, chromedp.Evaluate(complete, &out))
+	})
 	return out
 }
 

@@ -25,9 +25,9 @@ var pageValues = map[string]dashboard.Values{
 // a line, cut titles and cells, tables wider than their panels, rows left out, and unknown values drawn as 0 % are errors; at 1280 px
 // tables may be scrolled sideways if their identity columns are first.
 //
-// The time until a page is drawn depends on what else the machine does and is logged; the processor time of the browser's
-// main thread, the queries and their answers hardly: at most 2.5 s, 150 queries and 4 MB. With 40 programs waiting for two
-// processors it was 1.5 to 2.3 s.
+// The time until a page is drawn depends on what else the machine does, and on a machine whose processors others share too,
+// its processor time does: both are logged. On an idle one it is 1.7 to 2.4 s; twice that is an error. The queries and
+// their answers depend on neither: at most 150 and 4 MB.
 func checkPages(t *testing.T, c dashboard.Client, w dashboard.Window, empty absent) {
 	t.Helper()
 	root, err := filepath.Abs(filepath.Join("..", ".."))
@@ -93,7 +93,7 @@ func checkPages(t *testing.T, c dashboard.Client, w dashboard.Window, empty abse
 	}
 	for uid, p := range costs {
 		t.Logf("%s: %.2f s, %.2f s of processor time, %d queries, %d bytes", uid, p.Wall, p.CPU, p.Queries, p.Bytes)
-		if p.CPU > 2.5 || p.Queries > 150 || p.Bytes > 4e6 {
+		if p.CPU > 5 || p.Queries > 150 || p.Bytes > 4e6 {
 			t.Errorf("%s takes too long to draw: %+v", uid, p)
 		}
 	}
