@@ -159,7 +159,8 @@ type cost struct {
 	Dashboard string `json:"dashboard"`
 	// CPU is the processor time of the page's main thread, in seconds, the page's own code included.
 	CPU float64 `json:"cpu"`
-	// Wall is the time from the request to the last change of the page, in seconds.
+	// Start is the time until Grafana's components are loaded, Wall that from then to the last change of the page, in seconds.
+	Start   float64 `json:"start"`
 	Wall    float64 `json:"wall"`
 	Queries int     `json:"queries"`
 	Bytes   int     `json:"bytes"` // of the answers
