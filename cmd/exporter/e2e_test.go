@@ -181,6 +181,10 @@ func TestRealBinaryServesANode(t *testing.T) {
 			t.Errorf("%s: %d, %v, without %q:\n%s", path, code, err, want, body)
 		}
 	}
+	_, page, err := p.get("/metrics")
+	if one := "\ngo_sched_gomaxprocs_threads 1\n"; os.Getenv("GOMAXPROCS") == "" && !strings.Contains(page, one) {
+		t.Errorf("/metrics: %v, without %q: Go code runs on several processors", err, one)
+	}
 	stopsAtOnce(t, p)
 }
 

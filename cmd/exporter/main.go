@@ -31,6 +31,11 @@ const gcPercent = 50
 const startGCPercent = 200
 
 func main() {
+	if os.Getenv("GOMAXPROCS") == "" {
+		// Driver calls take threads, not these. With an idle one the runtime looks after each long call for 10 ms, first every
+		// 20 µs (runtime.retake), and every processor of a large node takes part in garbage collection.
+		runtime.GOMAXPROCS(1)
+	}
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(startGCPercent)
 		runtime.AddCleanup(new([64]byte), func(percent int) { debug.SetGCPercent(percent) }, gcPercent)
