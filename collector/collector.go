@@ -26,6 +26,7 @@ type Collector struct {
 	mu       sync.Mutex // guards what follows
 	known    []series   // cached series of each row
 	building uint64     // counts passes over the rows
+	piece    []byte     // of the last page, for the next; nil while a page is written
 }
 
 // New returns a Collector of the rows over the View that latest returns. latest must be cheap and safe for concurrent

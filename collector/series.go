@@ -33,7 +33,8 @@ type known struct {
 // others: the second is then a duplicate.
 type labels struct {
 	values []string
-	lines  [][]byte // row.lines; nil until the series is written
+	line   []byte   // the first of row.lines; nil until the series is written
+	lines  [][]byte // the others, of a histogram
 	stood  uint64   // the last pass that contained them
 	// counter is the one of this pass, until its start timestamp is set.
 	counter *dto.Counter

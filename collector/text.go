@@ -22,7 +22,8 @@ const pieceSize = 32 << 10
 // latest View and more, both in the order of names. The error is that of out, and Gather's; the page is complete but for
 // the series that it names.
 func (c *Collector) WriteText(out io.Writer, openMetrics bool, more []*dto.MetricFamily) error {
-	p := &textPage{out: out, openMetrics: openMetrics, piece: make([]byte, 0, pieceSize+pieceSize/4)}
+	p := &textPage{out: out, openMetrics: openMetrics, piece: c.takePiece()}
+	defer func() { c.returnPiece(p.piece) }()
 	p.reader = newReader(p.value, p.histogram)
 	var errs []error
 	upTo := func(name string) {
@@ -44,6 +45,24 @@ func (c *Collector) WriteText(out io.Writer, openMetrics bool, more []*dto.Metri
 	}
 	p.flush(0)
 	return errors.Join(append(errs, err, p.failed)...)
+}
+
+// takePiece returns an empty piece: that of the last page, or a new one while another page is written.
+func (c *Collector) takePiece() []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	piece := c.piece
+	c.piece = nil
+	if piece == nil {
+		piece = make([]byte, 0, pieceSize+pieceSize/4)
+	}
+	return piece
+}
+
+func (c *Collector) returnPiece(piece []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.piece = piece[:0]
 }
 
 // textPage is a page that is being written.
@@ -77,8 +96,8 @@ func appendFamily(page []byte, openMetrics bool, f *dto.MetricFamily) (_ []byte,
 // begin writes what precedes the first value of a series.
 func (p *textPage) begin(l *labels) {
 	r := p.reader.row
-	if l.lines == nil {
-		l.lines = r.lines(l)
+	if l.line == nil {
+		l.line, l.lines = r.lines(l)
 	}
 	p.flush(pieceSize)
 	if p.family != r {
@@ -91,7 +110,7 @@ func (p *textPage) begin(l *labels) {
 		}
 		p.piece, p.family = append(p.piece, *head...), r
 	}
-	p.piece = append(p.piece, l.lines[0]...)
+	p.piece = append(p.piece, l.line...)
 }
 
 func (p *textPage) value(l *labels, v float64) {
@@ -104,9 +123,9 @@ func (p *textPage) value(l *labels, v float64) {
 func (p *textPage) histogram(l *labels, h gpu.Histogram) {
 	p.begin(l)
 	p.appendCount(h.Count)
-	p.piece = append(p.piece, l.lines[1]...)
+	p.piece = append(p.piece, l.lines[0]...)
 	p.appendValue(h.Sum)
-	p.piece = append(p.piece, l.lines[2]...)
+	p.piece = append(p.piece, l.lines[1]...)
 	p.appendCount(h.Count)
 	p.piece = append(p.piece, '\n')
 }
@@ -143,8 +162,9 @@ func (r *row) comments(openMetrics bool) (head []byte) {
 	return head
 }
 
-// lines returns the text of a series before each of its values, as expfmt writes it: a new process writes thousands.
-func (r *row) lines(l *labels) [][]byte {
+// lines returns the text of a series before its first value and before each further one, as expfmt writes it: a new process
+// writes thousands.
+func (r *row) lines(l *labels) (first []byte, others [][]byte) {
 	var buffer [1 << 10]byte
 	pairs := buffer[:0]
 	for _, i := range r.order {
@@ -170,9 +190,9 @@ func (r *row) lines(l *labels) [][]byte {
 		return append(out, ' ')
 	}
 	if r.Type != catalog.Histogram {
-		return [][]byte{line("", "", "")}
+		return line("", "", ""), nil
 	}
-	return [][]byte{line("", "_bucket", `le="+Inf"`), line("\n", "_sum", ""), line("\n", "_count", "")}
+	return line("", "_bucket", `le="+Inf"`), [][]byte{line("\n", "_sum", ""), line("\n", "_count", "")}
 }
 
 // AppendEscaped appends a label's value as the text formats have it.

@@ -117,12 +117,16 @@ func limitSum(field func(*gpu.ContainerAllocation) gpu.Opt[float64]) func(*gpu.V
 	}
 	return func(v *gpu.View, emit Emit) {
 		var order []place
-		sums, index := map[place]float64{}, map[place]int{}
+		var sums map[place]float64
+		var index map[place]int
 		for i := range v.Allocations {
 			h := &v.Allocations[i]
 			if g, ok := field(h).Get(); ok {
 				p := place{h.Container, h.GPU}
-				if !slices.Contains(order, p) {
+				if sums == nil { // most nodes have no limits
+					sums, index = map[place]float64{}, map[place]int{}
+				}
+				if _, known := sums[p]; !known {
 					order = append(order, p)
 				}
 				sums[p] += g

@@ -33,14 +33,15 @@ type labeledSeries struct {
 	labels []string
 	scope  int
 	emit   Emit
+	memory [6 + ownLabels]string // of labels, unless there are more
 }
 
 // ownLabels is how many labels of its own a family has at most without the subject's memory growing.
 const ownLabels = 4
 
 func newLabeledSeries(s Scope, emit Emit) (*labeledSeries, gpuEmit) {
-	scope := len(s.Labels())
-	sub := &labeledSeries{labels: make([]string, scope, scope+ownLabels), scope: scope, emit: emit}
+	sub := &labeledSeries{scope: len(s.Labels()), emit: emit}
+	sub.labels = sub.memory[:sub.scope]
 	return sub, func(value float64, own ...string) {
 		sub.labels = append(sub.labels[:sub.scope], own...)
 		sub.emit(value, sub.labels...)

@@ -142,7 +142,14 @@ func fabric(of ...FabricState) healthCheck {
 // Health returns the verdict on a GPU at a time and the rules that led to it: the gravest of those that apply. What is
 // known to be wrong outweighs what is unknown.
 func (g *GPU) Health(now time.Time) (verdict HealthState, reasons []HealthRule) {
-	m, s := g.Medium.Or(&Medium{}), g.Slow.Or(&Slow{})
+	m, read := g.Medium.Get()
+	if !read {
+		m = &Medium{}
+	}
+	s, read := g.Slow.Get()
+	if !read {
+		s = &Slow{}
+	}
 	rank := func(h HealthState) int {
 		if h == Unknown {
 			return slices.Index(HealthStates, Degraded)*2 + 1 // above degraded, which is no reason to act
