@@ -110,13 +110,22 @@ func (s *snapshot) allocations(inv *gpu.Inventory, pods *source.Pods, labels []s
 // limit adds the limits of MPS and of NVIDIA's container toolkit that the plugin set for a container to its direct
 // allocations, where it has one GPU by them.
 func (s *snapshot) limit(tallies map[place]*tally) {
-	for key, entry := range s.entries {
-		var found []*tally
-		for at, t := range tallies {
-			if !t.recorded && at.container == key.container && at.resource == key.resource {
-				found = append(found, t)
-			}
+	if len(s.entries) == 0 {
+		return
+	}
+	type owner struct {
+		container gpu.Container
+		resource  string
+	}
+	direct := make(map[owner][]*tally, len(tallies))
+	for at, t := range tallies {
+		if !t.recorded {
+			o := owner{at.container, at.resource}
+			direct[o] = append(direct[o], t)
 		}
+	}
+	for key, entry := range s.entries {
+		found := direct[owner{key.container, key.resource}]
 		if len(found) != 1 {
 			continue
 		}
