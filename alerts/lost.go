@@ -65,21 +65,24 @@ func patient() []Alert {
 			Summary: "A node has fewer GPUs than before, or than its peers.",
 			Description: "{{ $labels.node }} has only " + value3 + " GPUs, in NVML and on the PCI bus together. " +
 				"If none was removed, reboot the node and check power, riser and seating."},
-		{Name: "GPUVerdictsDisagree", Severity: Warning, Labels: append([]string{"only"}, gpuLabels...),
+		{Name: "GPUVerdictsDisagree", Severity: Warning, Needs: kubeOptional, Labels: append([]string{"only"}, gpuLabels...),
 			For: minutes30, Keep: minutes5, Dashboard: gpuDashboard,
-			Expr: `label_replace(group` + byGPU + `(gpu_taint_info{effect=~"NoSchedule|NoExecute"}) unless on (` + onGPU + ") " +
-				healthRecord +
-				`, "only", "driver", "", "")` + "\n  or label_replace(group" + byGPU + "(" + healthRecord +
-				`{state=~"needs_reset|needs_reboot|replace|lost"}) unless on (` + onGPU +
-				`) gpu_taint_info{effect=~"NoSchedule|NoExecute"}` +
-				`, "only", "exporter", "", "")` + "\n    and on (cluster, node) " +
-				`(gpu_exporter_source_up{source="resource_slices"} == 1)`,
-			Summary: "The exporter and the DRA driver disagree about a GPU.",
+			Expr: `label_replace(group` + byGPU + "(" + tainted + ") unless on (" + onGPU + ") " + healthRecord +
+				`, "only", "driver", "", "")` +
+				"\n  or label_replace(group" + byGPU + unhealthy + " unless on (" + onGPU + ") (" + healthRecord + " or on (" + onGPU +
+				") " + tainted + `), "only", "kubelet", "", "")` +
+				"\n  or label_replace(group" + byGPU + "(" + healthRecord + `{state=~"needs_reset|needs_reboot|replace|lost"})` +
+				" unless on (" + onGPU + ") " + tainted + " unless on (" + onGPU + ") " + unhealthy +
+				`, "only", "exporter", "", "")` + "\n    and on (" + onGPU + ") (gpu_kubelet_healthy or on (" + onGPU + ") " +
+				healthRecord + "\n      and on (cluster, node) " + `(gpu_exporter_source_up{source="resource_slices"} == 1))` + closedNodes,
+			Summary: "The exporter and the kubelet or the DRA driver disagree about a GPU.",
 			Description: `{{ if eq $labels.only "driver" }}The DRA driver has tainted ` + atGPU +
 				", so that no pod is placed on it, and the exporter " +
 				"finds it healthy: gpu_taint_info has the reason. If the fault has passed, remove the taint." +
+				`{{ else if eq $labels.only "kubelet" }}The device plugin has reported ` + atGPU +
+				" as unhealthy, so that the kubelet places no pod on it, and the exporter finds it healthy. " +
+				"If the fault has passed, restart the device plugin." +
 				`{{ else }}The exporter finds that ` + atGPU +
-				" needs a repair, and the DRA driver has not tainted it: pods are placed on it. " +
-				"Cordon the node, or taint the device by a DeviceTaintRule.{{ end }}"},
+				" needs a repair, and neither the kubelet nor the DRA driver does: pods are placed on it. Cordon the node.{{ end }}"},
 	}
 }

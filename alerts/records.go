@@ -176,15 +176,21 @@ func allocation() []perNode {
 	}
 }
 
+// unhealthy are the GPUs of which the kubelet allocates no device, tainted those on which a DRA driver lets no pod be placed.
+const (
+	unhealthy = "(gpu_kubelet_healthy == 0)"
+	tainted   = `gpu_taint_info{effect=~"NoSchedule|NoExecute"}`
+)
+
 // schedulable is the number of GPUs on which a pod can be placed, 0 included.
 func schedulable() []Record {
 	// Without a kubelet (Docker, Slurm) there is no number of allocatable devices, and nothing is left out.
 	records := perNode{"gpu_schedulable", "sum", nil, "Schedulable GPUs: wholly unallocated, available and without a problem that " +
-		"requires a repair, not in MIG mode, offered by the kubelet, on a node that is Ready and not cordoned " +
+		"requires a repair, not in MIG mode, offered by the kubelet and healthy to it, on a node that is Ready and not cordoned " +
 		"(the last two where kube-state-metrics is scraped).",
 		"min by (" + onGPU + ") (gpu_device_up) and on (" + onGPU + ") max by (" + onGPU +
 			") (gpu_allocation_ratio) == 0 unless on (" + onGPU + ") (max by (" + onGPU +
-			") (gpu_mig_mode) == 1) unless on (" + onGPU +
+			") (gpu_mig_mode) == 1) unless on (" + onGPU + ") " + unhealthy + " unless on (" + onGPU +
 			") (" + healthRecord + `{state!~"degraded|unknown"} or ` + problemRecord + `{problem=~"fabric_.+"})` +
 			" unless on (cluster, node) (" + by("sum", []string{"node"}, "gpu_node_allocatable_devices") +
 			" == 0)" + closedNodes}.levels()
@@ -301,11 +307,14 @@ func problemGPUs() []Record {
 				") group by (" + gpuOf + ", state) (" + problemRecord + `{state="degraded"})`},
 		{Name: verdictRecord, Labels: []string{"node", "uuid", "gpu", "by", "state"},
 			Help: "Verdicts of other programs on GPUs that any of them or the exporter finds not healthy. " +
-				"by=dra_driver: the effect of a taint, or untainted.",
+				"by=dra_driver: the effect of a taint, or untainted. by=kubelet: healthy or unhealthy.",
 			Expr: `label_replace(group by (` + gpuOf + `, state) (label_replace(gpu_taint_info, "state", "$1", "effect", "(.+)"))` +
-				"\n  or label_replace(group by (" + gpuOf + ") (" + healthRecord +
+				"\n  or label_replace(group by (" + gpuOf + ") (" + healthRecord + " or on (" + onGPU + ") " + unhealthy +
 				`), "state", "untainted", "", "") and on (cluster, node) (gpu_exporter_source_up{source="resource_slices"} == 1)` +
-				" unless on (" + onGPU + `) gpu_taint_info, "by", "dra_driver", "", "")`},
+				" unless on (" + onGPU + `) gpu_taint_info, "by", "dra_driver", "", "")` +
+				"\n  or label_replace(label_replace(group by (" + gpuOf + ") (" + unhealthy + `), "state", "unhealthy", "", "")` +
+				"\n    or label_replace(group by (" + gpuOf + ") (gpu_kubelet_healthy == 1 and on (" + onGPU + ") (" + healthRecord +
+				" or on (" + onGPU + `) gpu_taint_info)), "state", "healthy", "", ""), "by", "kubelet", "", "")`},
 	}
 }
 

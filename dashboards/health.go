@@ -129,7 +129,8 @@ func verdictsTable() Panel {
 	}
 	return table(24, "Verdicts on a GPU", "-Exporter",
 		"GPUs that the exporter, or another program that judges GPUs, finds not healthy; an empty cell: its verdict is not "+
-			"collected. Exporter: gpu_health, for repairs. DRA driver: its taints, for placing pods (features.resourceSlices).",
+			"collected. Exporter: gpu_health, for repairs. DRA driver: its taints, for placing pods (features.resourceSlices). "+
+			"Kubelet: gpu_kubelet_healthy, for placing pods on the GPUs of device plugins.",
 		append(columns, label("uuid", "UUID"))...).called("No GPU is other than healthy, or the recording rules are not loaded.")
 }
 
@@ -141,7 +142,8 @@ type judge struct {
 
 func judges() []judge {
 	return []judge{{"DRA driver", "dra_driver", []Mapping{{"NoExecute", "NoExecute: pods evicted", Red},
-		{"NoSchedule", "NoSchedule: no new pods", Amber}, {"None", "taint without effect", Blue}, {"untainted", "no taint", Green}}}}
+		{"NoSchedule", "NoSchedule: no new pods", Amber}, {"None", "taint without effect", Blue}, {"untainted", "no taint", Green}}},
+		{"Kubelet", "kubelet", []Mapping{{"unhealthy", "unhealthy: no new pods", Amber}, {"healthy", "healthy", Green}}}}
 }
 
 // verdict is a state of gpu_health, with its tile.

@@ -1,6 +1,8 @@
 package podmap
 
 import (
+	"cmp"
+
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/podmap/deviceid"
 	"github.com/gpu-exporter/gpu-exporter/podmap/podresources"
@@ -24,6 +26,18 @@ type capacity struct {
 	// replicas are the last that were listed: the kubelet drops them as soon as the plugin stops or a GPU is unhealthy,
 	// while the pods continue.
 	replicas map[replicaKey]replicas
+	// plugged are the GPUs and MIG devices that the kubelet can allocate, or could since this program started.
+	plugged map[replicaKey]plugged
+}
+
+// plugged is a GPU or MIG device of a device plugin.
+type plugged struct {
+	ref    deviceid.Ref
+	listed bool // by this response
+}
+
+func pluggedKey(resource, id string, r deviceid.Ref) replicaKey {
+	return replicaKey{resource, cmp.Or(r.Base, id)}
 }
 
 // maxReplicaKeys bounds what is remembered of GPUs and instances that are no longer listed: MIG devices get a new name
@@ -33,7 +47,8 @@ const maxReplicaKeys = 4096
 // capacity parses a response to GetAllocatableResources. What it lacks is carried over: resources at 0, replicas as
 // they were.
 func (t idTable) capacity(list *podresources.Devices, before capacity) capacity {
-	c := capacity{known: true, devices: map[string]int{}, replicas: map[replicaKey]replicas{}}
+	c := capacity{known: true, devices: map[string]int{}, replicas: map[replicaKey]replicas{},
+		plugged: map[replicaKey]plugged{}}
 	for resource := range before.devices {
 		c.devices[resource] = 0
 	}
@@ -49,6 +64,9 @@ func (t idTable) capacity(list *podresources.Devices, before capacity) capacity 
 				continue
 			}
 			c.devices[ids.Resource]++
+			if p.Class == deviceid.Direct {
+				c.plugged[pluggedKey(ids.Resource, id, p.Ref)] = plugged{p.Ref, true}
+			}
 			if p.Class == deviceid.Direct && p.Ref.Replica {
 				key := replicaKey{ids.Resource, p.Ref.Base}
 				c.replicas[key] = replicas{c.replicas[key].count + 1, p.Ref.Memory}
@@ -58,6 +76,11 @@ func (t idTable) capacity(list *podresources.Devices, before capacity) capacity 
 	for key, n := range before.replicas {
 		if _, listed := c.replicas[key]; !listed && len(c.replicas) < maxReplicaKeys {
 			c.replicas[key] = n
+		}
+	}
+	for key, d := range before.plugged {
+		if _, listed := c.plugged[key]; !listed && len(c.plugged) < maxReplicaKeys {
+			c.plugged[key] = plugged{d.ref, false}
 		}
 	}
 	return c

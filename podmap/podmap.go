@@ -448,6 +448,7 @@ func (m *Map) use(start time.Time, r *response, list *podresources.Devices, err 
 		r.setSince(before.response, gpu.Some(now))
 	}
 	m.addCheckpoints(next, before)
+	next.capacityErr = err != nil
 	switch {
 	case err == nil:
 		next.capacity = m.table.capacity(list, next.capacity)

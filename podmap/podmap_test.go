@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -911,4 +912,50 @@ func TestConcurrentUse(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+// The kubelet lists the healthy devices alone. A GPU is unhealthy if what is allocated or was listed is missing, but not if
+// its plugin stopped, if it is partitioned now, or if only another resource offers it.
+func TestKubeletHealth(t *testing.T) {
+	inv := node()
+	allocated := pods("a/p/c nvidia.com/gpu="+GPUA, "a/m/c nvidia.com/mig-3g.20gb="+migD3)
+	all := []string{"nvidia.com/gpu=" + GPUA + "," + GPUB + "," + GPUC, "nvidia.com/mig-3g.20gb=" + migD3, "nvidia.com/mig-1g.5gb=" + migD7}
+	for _, test := range []struct {
+		name        string
+		first, then []string
+		want        map[gpu.UUID]bool
+	}{
+		{"all are listed", all, all, map[gpu.UUID]bool{GPUA: true, GPUB: true, GPUC: true, GPUD: true}},
+		{"nothing was ever listed", nil, nil, map[gpu.UUID]bool{}},
+		{"one that is allocated is missing, and was so before this program", []string{"nvidia.com/gpu=" + GPUB},
+			[]string{"nvidia.com/gpu=" + GPUB}, map[gpu.UUID]bool{GPUA: false, GPUB: true}},
+		{"one that is not allocated is missing since", all, append([]string{"nvidia.com/gpu=" + GPUA + "," + GPUC}, all[1:]...),
+			map[gpu.UUID]bool{GPUA: true, GPUB: false, GPUC: true, GPUD: true}},
+		{"the plugin stopped", all, all[1:], map[gpu.UUID]bool{GPUD: true}},
+		{"every plugin stopped", all, nil, map[gpu.UUID]bool{}},
+		{"offered under another name", all, append([]string{"nvidia.com/gpu=" + GPUA + "," + GPUC, "nvidia.com/gpu.shared=" + GPUB + "::0"},
+			all[1:]...), map[gpu.UUID]bool{GPUA: true, GPUB: true, GPUC: true, GPUD: true}},
+		{"an allocated MIG device is missing, another of its profile is listed", all,
+			[]string{all[0], "nvidia.com/mig-3g.20gb=MIG-22222222-2222-4222-8222-222222222222", all[2]},
+			map[gpu.UUID]bool{GPUA: true, GPUB: true, GPUC: true, GPUD: false}},
+		{"partitioned since", []string{all[0] + "," + GPUD}, all[:1], map[gpu.UUID]bool{GPUA: true, GPUB: true, GPUC: true}},
+		{"replicas", []string{"nvidia.com/gpu=" + GPUA + "::0," + GPUA + "::1," + GPUB + "::0"},
+			[]string{"nvidia.com/gpu=" + GPUA + "," + GPUB + "::1"}, map[gpu.UUID]bool{GPUA: true, GPUB: true}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			k := &fakeKubelet{pods: allocated, devices: ids(test.first...)}
+			m := newClock().source(k)
+			poll(t, m)
+			k.devices = ids(test.then...)
+			poll(t, m)
+			if got := m.Allocations(inv).KubeletHealth; !maps.Equal(got, test.want) {
+				t.Errorf("%v, want %v", got, test.want)
+			}
+			k.capacityErr = errors.New("broken")
+			poll(t, m)
+			if got := m.Allocations(inv).KubeletHealth; len(got) != 0 {
+				t.Errorf("%v of a response that is out of date", got)
+			}
+		})
+	}
 }

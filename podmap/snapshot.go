@@ -15,6 +15,8 @@ import (
 type snapshot struct {
 	*response
 	capacity capacity
+	// capacityErr means that the capacity is that of an earlier response.
+	capacityErr bool
 	// resources are the names of GPU resources that were ever allocated: they stay exported at 0.
 	resources []string
 	// entries are the entries of the kubelet's checkpoint that belong to the allocations, and uids the pods' UIDs from
@@ -180,6 +182,54 @@ func (s *snapshot) taints(inv *gpu.Inventory) map[gpu.UUID][]gpu.Taint {
 			return cmp.Or(cmp.Compare(x.Key, y.Key), cmp.Compare(x.Value, y.Value), cmp.Compare(x.Effect, y.Effect))
 		})
 		out[uuid] = slices.Compact(all)
+	}
+	return out
+}
+
+// kubeletHealth is the kubelet's verdict on the GPUs of device plugins. GetAllocatableResources lists the healthy devices
+// alone (Kubernetes 1.37.2, pkg/kubelet/cm/devicemanager/manager.go: GetAllocatableDevices). So a GPU is unhealthy if a
+// device of it that is allocated is missing there, or all that were listed before. While no device of a resource is
+// listed, its plugin may just have stopped: that is no verdict.
+func (s *snapshot) kubeletHealth(inv *gpu.Inventory) map[gpu.UUID]bool {
+	out := map[gpu.UUID]bool{}
+	if s.capacityErr {
+		return out
+	}
+	located := func(r deviceid.Ref) (found []gpu.UUID) {
+		targets, _ := deviceid.Locate(inv, r)
+		for _, t := range targets {
+			// In MIG mode a GPU itself is no device.
+			if c, ok := inv.ByUUID(t.GPU); ok && (t.Instance != "" || !c.MIG) {
+				found = append(found, t.GPU)
+			}
+		}
+		return found
+	}
+	for _, d := range s.capacity.plugged {
+		if d.listed {
+			for _, uuid := range located(d.ref) {
+				out[uuid] = true
+			}
+		}
+	}
+	for key, d := range s.capacity.plugged {
+		if d.listed || s.capacity.devices[key.resource] == 0 {
+			continue
+		}
+		for _, uuid := range located(d.ref) {
+			if _, ok := out[uuid]; !ok {
+				out[uuid] = false
+			}
+		}
+	}
+	for i := range s.direct {
+		d := &s.direct[i]
+		if d.isClaim() || s.capacity.devices[d.resource] == 0 || s.capacity.plugged[pluggedKey(d.resource, d.id, d.ref)].listed {
+			continue
+		}
+		for _, uuid := range located(d.ref) {
+			out[uuid] = false
+		}
 	}
 	return out
 }

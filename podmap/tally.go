@@ -103,6 +103,7 @@ func (s *snapshot) allocations(inv *gpu.Inventory, pods *source.Pods, labels []s
 	}
 	out.Resources = s.counts(gpus)
 	out.Taints = s.taints(inv)
+	out.KubeletHealth = s.kubeletHealth(inv)
 	out.Sort()
 	return out
 }

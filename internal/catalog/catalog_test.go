@@ -88,7 +88,7 @@ func TestEmptyViewSaysNothingOfGPUs(t *testing.T) {
 func TestLostGPUKeepsOnlyItsState(t *testing.T) {
 	kept := map[string]bool{"gpu_info": true, "gpu_device_up": true, "gpu_last_read_timestamp_seconds": true, "gpu_recovery_action": true,
 		"gpu_time_seconds_total": true, "gpu_xid_events_total": true, "gpu_xid_last_timestamp_seconds": true,
-		"gpu_xid_last_event_info": true, "gpu_health": true, "gpu_taint_info": true,
+		"gpu_xid_last_event_info": true, "gpu_health": true, "gpu_taint_info": true, "gpu_kubelet_healthy": true,
 		"gpu_health_reason_info": true, "gpu_allocation_ratio": true}
 	v := catalogtest.FullView()
 	for _, f := range catalog.All() {

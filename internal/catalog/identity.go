@@ -79,6 +79,11 @@ func identity() Group {
 						emit(1, t.Key, t.Value, t.Effect)
 					}
 				})},
+			{Name: "gpu_kubelet_healthy", Scope: ScopeGPU, Stability: Experimental,
+				Help: "Whether the kubelet finds the GPU's devices healthy; 0 if one that is allocated, or all that it offered, are no " +
+					"longer allocatable while others of the resource are.",
+				Source: "kubelet PodResources, GetAllocatableResources and List", Offered: "GPUs offered by a device plugin",
+				Read: allGPUs(func(c *gpu.GPU, emit gpuEmit) { optFlag(emit, c.KubeletHealthy) })},
 			{Name: "gpu_last_read_timestamp_seconds", Scope: ScopeGPU,
 				Help:   "Unix time of the last successful poll of the GPU, by poll group.",
 				Labels: []string{"poll"},

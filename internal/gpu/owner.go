@@ -147,6 +147,8 @@ type Allocations struct {
 	Listed map[PodName][]string
 	// Taints are those of the GPUs and their MIG devices, sorted.
 	Taints map[UUID][]Taint
+	// KubeletHealth is whether the kubelet finds the devices of a GPU healthy; without an entry it has none of a device plugin.
+	KubeletHealth map[UUID]bool
 	// Uncertain is true while an unresolved device may be any GPU: no GPU is then known to be unallocated.
 	Uncertain  bool
 	Sources    []Source

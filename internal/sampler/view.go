@@ -56,6 +56,9 @@ func (s *Sampler) publish() {
 	for i, t := range s.devs {
 		s.fill(&v.GPUs[i], t)
 		v.GPUs[i].Taints = inForce.Taints[t.id.UUID]
+		if healthy, ok := inForce.KubeletHealth[t.id.UUID]; ok {
+			v.GPUs[i].KubeletHealthy = gpu.Some(healthy)
+		}
 		if len(t.notOffered) > 0 {
 			v.NotOffered = append(v.NotOffered, gpu.NotOffered{GPU: t.id.UUID, Readings: t.notOffered})
 		}

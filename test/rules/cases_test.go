@@ -63,7 +63,8 @@ func lostCases(t *testing.T) map[string][]testCase {
 		},
 		"GPUVerdictsDisagree": {
 			{name: "the driver alone", series: `gpu_taint_info{$A,key="gpu.nvidia.com/xid",value="79",effect="NoExecute"} 1x60 stale
-				gpu_taint_info{$B,key="gpu.nvidia.com/unmonitored",value="",effect="None"} 1x80`,
+				gpu_taint_info{$B,key="gpu.nvidia.com/unmonitored",value="",effect="None"} 1x80
+				gpu_kubelet_healthy{$A} 1x80`,
 				checks: `25m -; 32m $A,only="driver"; 60m $A,only="driver"; 64m $A,only="driver"; 70m -`},
 			{name: "the exporter alone", series: `gpu:gpu_health:info{$A,state="needs_reset"} 1x60
 				gpu:gpu_health:info{$B,state="degraded"} 1x60
@@ -72,6 +73,26 @@ func lostCases(t *testing.T) map[string][]testCase {
 			{name: "both", series: `gpu:gpu_health:info{$A,state="lost"} 1x60
 				gpu_taint_info{$A,key="gpu.nvidia.com/gpu-lost",value="true",effect="NoExecute"} 1x60
 				gpu_exporter_source_up{node="n1",source="resource_slices"} 1x60`, checks: `50m -`},
+			{name: "the kubelet alone", series: `gpu_kubelet_healthy{$A} 0x60
+				gpu_kubelet_healthy{$B} 1x60`, checks: `25m -; 32m $A,only="kubelet"; 60m $A,only="kubelet"; 70m -`},
+			{name: "the exporter alone, and the kubelet offers the GPU", series: `gpu:gpu_health:info{$A,state="needs_reset"} 1x60
+				gpu_kubelet_healthy{$A} 1x60`, checks: `25m -; 32m $A,only="exporter"`},
+			{name: "both, and the DRA driver is not there", series: `gpu:gpu_health:info{$A,state="lost"} 1x60
+				gpu_kubelet_healthy{$A} 0x60
+				gpu_exporter_source_up{node="n1",source="resource_slices"} 1x60`, checks: `50m -`},
+			{name: "the kubelet and the DRA driver", series: `gpu_kubelet_healthy{$A} 0x60
+				gpu_taint_info{$A,key="gpu.nvidia.com/gpu-lost",value="true",effect="NoExecute"} 1x60`,
+				checks: `32m $A,only="driver"`},
+			{name: "the exporter alone, on a node that is cordoned", series: `gpu:gpu_health:info{$A,state="needs_reset"} 1x60
+				gpu_kubelet_healthy{$A} 1x60
+				kube_node_spec_unschedulable{node="n1"} 1x60`, checks: `50m -`},
+			{name: "the exporter alone, on a node that is not ready", series: `gpu:gpu_health:info{$A,state="needs_reset"} 1x60
+				gpu_kubelet_healthy{$A} 1x60
+				kube_node_status_condition{node="n1",condition="Ready",status="true"} 0x60`, checks: `50m -`},
+			{name: "the exporter alone, on a node that is ready", series: `gpu:gpu_health:info{$A,state="needs_reset"} 1x60
+				gpu_kubelet_healthy{$A} 1x60
+				kube_node_spec_unschedulable{node="n1"} 0x60
+				kube_node_status_condition{node="n1",condition="Ready",status="true"} 1x60`, checks: `32m $A,only="exporter"`},
 		},
 		"GPURepairRequired": {
 			pulse(t, "GPURepairRequired", "a reset is recommended", 0, `gpu_health{$A,state="needs_reset"}`, "0", "1",

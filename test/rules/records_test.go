@@ -315,6 +315,27 @@ func recordings() []recording {
 				gpu_time_seconds_total{$A,state="busy"} 0x60`,
 			asks: []string{`30m | sum(model:gpu_schedulable:sum) | {} 1`,
 				`30m | sum(model:gpu_unallocated:sum) | {} 1`}},
+		{name: "the kubelet's verdict, and a GPU that it does not offer",
+			series: `gpu_device_up{$A} 1x60
+				gpu_device_up{$B} 1x60
+				gpu_allocation_ratio{$A} 0x60
+				gpu_allocation_ratio{$B} 0x60
+				gpu_device_up{node="n1",uuid="GPU-E",gpu="2"} 1x60
+				gpu_allocation_ratio{node="n1",uuid="GPU-E",gpu="2"} 0x60
+				gpu_kubelet_healthy{$A} 0x60
+				gpu_kubelet_healthy{$B} 1x60
+				gpu_kubelet_healthy{node="n1",uuid="GPU-E",gpu="2"} 1x60
+				gpu_taint_info{node="n3",uuid="GPU-D",gpu="0",key="k",value="",effect="None"} 1x60
+				gpu_kubelet_healthy{node="n3",uuid="GPU-D",gpu="0"} 1x60
+				gpu_health{node="n2",uuid="GPU-C",gpu="0",state="lost"} 1x60
+				gpu_kubelet_healthy{node="n2",uuid="GPU-C",gpu="0"} 1x60
+				gpu_exporter_source_up{node="n1",source="resource_slices"} 1x60`,
+			asks: []string{`30m | gpu:gpu_verdicts:info | gpu:gpu_verdicts:info{$A,by="kubelet",state="unhealthy"} 1 & ` +
+				`gpu:gpu_verdicts:info{$A,by="dra_driver",state="untainted"} 1 & ` +
+				`gpu:gpu_verdicts:info{node="n2",uuid="GPU-C",gpu="0",by="kubelet",state="healthy"} 1 & ` +
+				`gpu:gpu_verdicts:info{node="n3",uuid="GPU-D",gpu="0",by="kubelet",state="healthy"} 1 & ` +
+				`gpu:gpu_verdicts:info{node="n3",uuid="GPU-D",gpu="0",by="dra_driver",state="None"} 1`,
+				`30m | sum(model:gpu_schedulable:sum) | {} 2`}},
 		{name: "the verdicts of other programs: taints, and no taint where they are listed",
 			series: `gpu_health{$A,state="lost"} 1x60
 				gpu_health{$B,state="needs_reset"} 1x60

@@ -193,6 +193,7 @@ func (n *node) fill(out *gpu.GPU, i int, pl *place, t stamp, sum *counters) {
 		return
 	case lost != nil:
 		out.State, out.Message = gpu.DeviceFailed, "lost: fell off the bus"
+		out.KubeletHealthy = gpu.Some(false)
 		out.Taints = []gpu.Taint{{Key: "gpu.nvidia.com/gpu-lost", Value: "true", Effect: "NoExecute"}}
 		out.LastRead = map[gpu.PollGroup]time.Time{gpu.PollFast: n.rack.fleet.time(lost.from.floor(fastPoll)),
 			gpu.PollMedium: n.rack.fleet.time(lost.from.floor(mediumPoll)),

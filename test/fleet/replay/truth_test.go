@@ -164,13 +164,21 @@ func (c comparison) rows(shown map[string]float64, truth, halfHours *fleet.Truth
 			t.Errorf("gpu-health: %v GPUs are %s, and the table has %v", shown["gpu-health/"+tile], state, n)
 		}
 	}
-	// Both verdicts on the GPU that fell off the bus, and of nobody else but the exporter on others.
+	// All verdicts on the GPU that fell off the bus, and of nobody else but the exporter on others.
 	for _, e := range cells["gpu-health/Verdicts on a GPU B"] {
 		if e.F != 3 || rowsOf(cells["gpu-health/GPUs with a problem A"], "uuid", e.Metric.Get("uuid")) != 1 {
 			t.Errorf("gpu-health: the DRA driver's verdict %v on %s", e.F, e.Metric)
 		}
 	}
-	c.compared["gpu-health/Verdicts on a GPU B"] = true
+	for _, e := range cells["gpu-health/Verdicts on a GPU C"] {
+		if e.F != 1 || rowsOf(cells["gpu-health/Verdicts on a GPU B"], "uuid", e.Metric.Get("uuid")) != 1 {
+			t.Errorf("gpu-health: the kubelet's verdict %v on %s", e.F, e.Metric)
+		}
+	}
+	if b, c := len(cells["gpu-health/Verdicts on a GPU B"]), len(cells["gpu-health/Verdicts on a GPU C"]); b != c {
+		t.Errorf("gpu-health: the DRA driver judges %d GPUs, and the kubelet %d", b, c)
+	}
+	c.compared["gpu-health/Verdicts on a GPU B"], c.compared["gpu-health/Verdicts on a GPU C"] = true, true
 	if n := float64(len(cells["gpu-health/Verdicts on a GPU A"])); n != shown["gpu-health/Unhealthy"] {
 		t.Errorf("gpu-health: verdicts on %v GPUs, %v are not healthy", n, shown["gpu-health/Unhealthy"])
 	}
