@@ -68,7 +68,7 @@ check: ## run the tests that need more: a real Prometheus, a browser, packages, 
 	test/run
 
 .PHONY: check-cluster
-check-cluster: ## as root, install into a real Kubernetes of two nodes, built once in 25 min; KUBERNETES=1.34 takes that release
+check-cluster: ## as root, install into a real Kubernetes of two nodes, built once in 25 min; KUBERNETES=1.36 or 1.34 takes that release
 	test/cluster/run
 
 .PHONY: fuzz

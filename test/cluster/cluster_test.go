@@ -3,9 +3,11 @@ package cluster_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,6 +17,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
 // nodeToken is the token of a kubelet.
@@ -368,6 +371,7 @@ spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.ex
 		s.do()
 		c.settle(t, s.name, s.bound)
 		if i == 0 {
+			c.unhealthy(t, one, plugins[0])
 			c.shares(t, one)
 		}
 	}
@@ -394,6 +398,73 @@ spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.ex
 			t.Errorf("docs/install.md marks these commands as run in a cluster, and this test does not run them:\n%s", text)
 		}
 	}
+}
+
+// unhealthy lets a plugin report the device of work/one as unhealthy, and one that is not allocated, and compares the verdict that the
+// exporter has with what the kubelet writes into the pod's status (KEP-4680, by default since 1.36).
+func (c *cluster) unhealthy(t *testing.T, n *node, p *plugin) {
+	t.Helper()
+	uses, _, err := n.listed(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	allocated, unallocated := "", map[string]bool{}
+	for _, d := range p.devices {
+		unallocated[d.ID] = true
+	}
+	for u := range uses {
+		if delete(unallocated, u.uuid); u.namespace+"/"+u.pod == "work/one" {
+			allocated = u.uuid
+		}
+	}
+	if allocated == "" || len(unallocated) == 0 {
+		t.Fatalf("the test needs an allocated and an unallocated GPU; uses %v", uses)
+	}
+	expect := func(id string, healthy float64) {
+		t.Helper()
+		eventually(t, fmt.Sprintf("health %v of %s", healthy, id), func() error {
+			page, err := n.exported(t.Context())
+			if err != nil {
+				return err
+			}
+			verdicts := page.values("gpu_kubelet_healthy")
+			if len(verdicts) < len(p.devices) {
+				return fmt.Errorf("verdicts on %v", verdicts)
+			}
+			for key, v := range verdicts {
+				if want := max(healthy, b2f(key != "// "+id)); v != want {
+					return fmt.Errorf("%s has %v, not %v", key, v, want)
+				}
+			}
+			return nil
+		})
+		if _, modfile, err := release(); err != nil || id != allocated || modfile == "kubernetes-1.34.mod" {
+			return
+		}
+		want := id + " " + map[float64]string{0: deviceplugin.Unhealthy, 1: deviceplugin.Healthy}[healthy]
+		eventually(t, "the pod's status has "+want, func() error {
+			got := c.kubectl(t, "-n", "work", "get", "pod", "one", "-o",
+				`jsonpath={range .status.containerStatuses[0].allocatedResourcesStatus[0].resources[*]}{.resourceID} {.health}{end}`)
+			if got != want {
+				return fmt.Errorf("it has %q", got)
+			}
+			return nil
+		})
+	}
+	expect(allocated, 1)
+	for _, id := range []string{allocated, slices.Sorted(maps.Keys(unallocated))[0]} {
+		p.changed <- p.withHealth(id, deviceplugin.Unhealthy)
+		expect(id, 0)
+		p.changed <- p.devices
+		expect(id, 1)
+	}
+}
+
+func b2f(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // sharing are processes on GPU 4 of the first node: in two containers that share it, and in none.

@@ -43,12 +43,12 @@ const adminToken = "admin-of-a-control-plane-that-lives-for-one-test"
 // release is the version of Kubernetes that the programs are built from, and the file that pins it.
 func release() (name, modfile string, err error) {
 	switch name := os.Getenv("KUBERNETES"); name {
-	case "", "1.36":
-		return "1.36", "go.mod", nil
-	case "1.34":
-		return name, "kubernetes-1.34.mod", nil
+	case "", "1.37":
+		return "1.37", "go.mod", nil
+	case "1.36", "1.34":
+		return name, "kubernetes-" + name + ".mod", nil
 	default:
-		return "", "", fmt.Errorf("KUBERNETES=%s: 1.36 and 1.34 are pinned here", name)
+		return "", "", fmt.Errorf("KUBERNETES=%s: 1.37, 1.36 and 1.34 are pinned here", name)
 	}
 }
 

@@ -36,6 +36,7 @@ type plugin struct {
 	environment func(ids []string) map[string]string
 	server      *grpc.Server
 	stopped     chan struct{}
+	changed     chan []*deviceplugin.Device // what the kubelet lists from now on
 }
 
 // device is a healthy device, on a NUMA node.
@@ -49,14 +50,26 @@ func (p *plugin) GetDevicePluginOptions(context.Context, *deviceplugin.Empty) (*
 }
 
 func (p *plugin) ListAndWatch(_ *deviceplugin.Empty, stream grpc.ServerStreamingServer[deviceplugin.ListAndWatchResponse]) error {
-	if err := stream.Send(&deviceplugin.ListAndWatchResponse{Devices: p.devices}); err != nil {
-		return err
+	for devices := p.devices; ; {
+		if err := stream.Send(&deviceplugin.ListAndWatchResponse{Devices: devices}); err != nil {
+			return err
+		}
+		select {
+		case <-stream.Context().Done():
+			return nil
+		case <-p.stopped:
+			return nil
+		case devices = <-p.changed:
+		}
 	}
-	select {
-	case <-stream.Context().Done():
-	case <-p.stopped:
-	}
-	return nil
+}
+
+// withHealth are the devices, one of them with another health.
+func (p *plugin) withHealth(id, health string) []*deviceplugin.Device {
+	out := slices.Clone(p.devices)
+	at := slices.IndexFunc(out, func(d *deviceplugin.Device) bool { return d.ID == id })
+	out[at] = &deviceplugin.Device{ID: id, Health: health, Topology: out[at].Topology}
+	return out
 }
 
 func (p *plugin) Allocate(_ context.Context, r *deviceplugin.AllocateRequest) (*deviceplugin.AllocateResponse, error) {
@@ -90,7 +103,7 @@ func (p *plugin) start(t *testing.T) {
 	t.Helper()
 	name := strings.NewReplacer("/", "-", ".", "-").Replace(p.resource) + ".sock"
 	path := p.n.root("var/lib/kubelet/device-plugins/" + name)
-	p.server, p.stopped = grpc.NewServer(), make(chan struct{})
+	p.server, p.stopped, p.changed = grpc.NewServer(), make(chan struct{}), make(chan []*deviceplugin.Device)
 	deviceplugin.RegisterDevicePluginServer(p.server, p)
 	_ = os.Remove(path)
 	eventually(t, p.resource+" registers with the kubelet of "+p.n.name, func() error {
@@ -189,6 +202,10 @@ func (d claims) UnprepareResourceClaims(_ context.Context, list []kubeletplugin.
 }
 
 func (d claims) HandleError(context.Context, error, string) {}
+
+func (d claims) WatchHealthStatus(context.Context, chan<- kubeletplugin.DeviceHealthReport) error {
+	return kubeletplugin.ErrHealthNotSupported
+}
 
 // startClaims starts the driver of claims for GPUs 6 and 7.
 func (n *node) startClaims(t *testing.T) {
