@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/grafana/grafana-foundation-sdk/go/cog/plugins"
@@ -21,20 +22,29 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/dashboards"
 )
 
-// readBoards reads the generated files as a Grafana would, by uid.
-func readDashboards(t *testing.T) map[string]dashboard.Dashboard {
-	t.Helper()
+// readOnce reads the generated files as a Grafana would, by uid, for all tests: they only read them.
+var readOnce = sync.OnceValues(func() (map[string]dashboard.Dashboard, error) {
 	plugins.RegisterDefaultPlugins()
+	all, err := generated()
 	out := map[string]dashboard.Dashboard{}
-	for _, f := range files(t) {
+	for _, f := range all {
 		var d dashboard.Dashboard
 		if err := json.Unmarshal(f.Pretty, &d); err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		if _, twice := out[*d.Uid]; twice {
-			t.Fatalf("the uid %s stands twice", *d.Uid)
+			return nil, fmt.Errorf("the uid %s stands twice", *d.Uid)
 		}
 		out[*d.Uid] = d
+	}
+	return out, err
+})
+
+func readDashboards(t *testing.T) map[string]dashboard.Dashboard {
+	t.Helper()
+	out, err := readOnce()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return out
 }
