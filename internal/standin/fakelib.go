@@ -97,8 +97,19 @@ func RepositoryRoot() (string, error) {
 	}
 }
 
-// headerDir is where go-nvml keeps NVIDIA's nvml.h.
+// headerDir is where go-nvml keeps NVIDIA's nvml.h. As long as go.mod is the same, go list runs once: tests build the fake driver
+// in hundreds of processes.
 func headerDir(ctx context.Context, root string) (string, error) {
+	digest, err := digestOf([]string{"nvml.h"}, []string{filepath.Join(root, "go.mod")})
+	if err != nil {
+		return "", err
+	}
+	known := filepath.Join(cacheDir(), digest)
+	if dir, err := os.ReadFile(known); err == nil {
+		if _, err := os.Stat(filepath.Join(string(dir), "nvml.h")); err == nil {
+			return string(dir), nil
+		}
+	}
 	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/NVIDIA/go-nvml")
 	cmd.Dir = root
 	var stderr bytes.Buffer
@@ -111,7 +122,11 @@ func headerDir(ctx context.Context, root string) (string, error) {
 	if dir == "" {
 		return "", errors.New("go-nvml is not in the module cache: run go mod download")
 	}
-	return filepath.Join(dir, "pkg", "nvml"), nil
+	dir = filepath.Join(dir, "pkg", "nvml")
+	if os.MkdirAll(filepath.Dir(known), 0o755) == nil {
+		_ = os.WriteFile(known, []byte(dir), 0o644) // where that fails, go list runs again
+	}
+	return dir, nil
 }
 
 func digestOf(words, files []string) (string, error) {
