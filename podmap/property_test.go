@@ -15,7 +15,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/podmap/source"
 )
 
-var cases = flag.Int("cases", 40_000, "number of random cases of a property")
+var cases = flag.Int("cases", 12_000, "number of random cases of a property")
 
 // A world is a random node: containers that have GPUs of plugins, drivers and schedulers that are known or not, and
 // what each data source reports of that.
