@@ -17,7 +17,7 @@ var (
 )
 
 const (
-	shortSoak       = time.Hour
+	shortSoak       = 30 * time.Minute
 	shortSoakBinary = 10 * time.Second
 )
 
