@@ -93,7 +93,7 @@ func TestSumsCloseOverDays(t *testing.T) {
 		name   string
 		config fleet.Config
 		length time.Duration
-	}{{"demo", fleet.Demo(3), 3 * 24 * time.Hour}, {"big", fleet.Big(6, 60, 4), 12 * time.Hour}} {
+	}{{"demo", fleet.Demo(3), 30 * time.Hour}, {"big", fleet.Big(6, 60, 4), 6 * time.Hour}} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			sumsClose(t, newFleet(t, c.config), c.length)
@@ -273,10 +273,10 @@ func TestEdgesOfCycles(t *testing.T) {
 	for i := range f.Len() {
 		away, back := 0, false
 		for at := fleet.DefaultEpoch().Add(-36 * time.Hour); at.Before(fleet.DefaultEpoch().Add(12 * time.Hour)); at = at.Add(
-			2 * time.Minute) {
+			4 * time.Minute) {
 			v := f.View(i, at)
 			if v == nil {
-				away += 2
+				away += 4
 				continue
 			}
 			back = back || away > 0
