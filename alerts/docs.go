@@ -113,11 +113,6 @@ func recordsTable() string {
 	var b strings.Builder
 	b.WriteString("| record | labels | meaning |\n|---|---|---|\n")
 	for _, g := range Groups() {
-		every := ""
-		if g.Interval > 0 {
-			every = ", every " + formatDuration(g.Interval)
-		}
-		fmt.Fprintf(&b, "| **%s**%s | | |\n", g.Name, every)
 		names, first := map[string][]string{}, []Record(nil)
 		for _, r := range g.Records {
 			if names[r.Help] == nil {

@@ -35,16 +35,15 @@ func (q Query) With(value func(label string) string) string {
 	})
 }
 
-// beyondDefaults are the metrics of queries that an installation with default settings lacks, at least in part.
+// beyondDefaults are the metrics of queries that an installation with default settings lacks, at least in part. XIDs that
+// need the kernel log are named in the page's introduction.
 var beyondDefaults = []struct{ metric, needs string }{
 	{"gpu_container_memory_used_bytes", "on shared GPUs `features.processes` or `features.containerMemory`"},
 	{"gpu_container_mismatch", "`features.processes`"},
 	{"gpu_nvlink_link_errors_total", "`exporter.linkDetails`"},
 	{"gpu_taint_info", "`features.resourceSlices`"},
 	{"gpu_unattributed_memory_used_bytes", "`features.processes`"},
-	{"gpu_xid_events_total", "for XIDs 62, 79, 119 and 120 `features.kernelLog`"},
 	{"gpu_xid_last_event_info", "`features.processes` for the container"},
-	{"gpu_xid_last_timestamp_seconds", "for XIDs 62, 79, 119 and 120 `features.kernelLog`"},
 	{"kube_", kubeStateMetrics},
 	{"_requests_pending:sum", kubeStateMetrics},
 }
