@@ -88,17 +88,18 @@ var (
 )
 
 const (
-	byGPU      = " by (cluster, node, uuid, gpu) "
-	byPod      = " by (cluster, node, namespace, pod) "
-	onAlloc    = "cluster, node, uuid, namespace, pod"
-	hour       = time.Hour
-	day        = 24 * hour
-	minute     = time.Minute
-	minutes5   = 5 * time.Minute
-	minutes10  = 10 * time.Minute
-	minutes15  = 15 * time.Minute
-	minutes30  = 30 * time.Minute
-	atGPU      = "GPU {{ $labels.gpu }} of {{ $labels.node }} ({{ $labels.uuid }})"
+	byGPU     = " by (cluster, node, uuid, gpu) "
+	byPod     = " by (cluster, node, namespace, pod) "
+	onAlloc   = "cluster, node, uuid, namespace, pod"
+	hour      = time.Hour
+	day       = 24 * hour
+	minute    = time.Minute
+	minutes5  = 5 * time.Minute
+	minutes10 = 10 * time.Minute
+	minutes15 = 15 * time.Minute
+	minutes30 = 30 * time.Minute
+	// A GPU that the driver did not initialize has no index, and its PCI address for a UUID.
+	atGPU      = "GPU{{ with $labels.gpu }} {{ . }}{{ end }} of {{ $labels.node }} ({{ $labels.uuid }})"
 	atPod      = "{{ $labels.namespace }}/{{ $labels.pod }} on {{ $labels.node }}"
 	value3     = `{{ printf "%.3g" $value }}`
 	asPercent  = "{{ $value | humanizePercentage }}"

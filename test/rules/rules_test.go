@@ -5,6 +5,7 @@ package rules_test
 import (
 	"flag"
 	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,7 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/template"
 
 	"github.com/gpu-exporter/gpu-exporter/alerts"
 )
@@ -403,6 +406,42 @@ func TestTextsAreComplete(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// A GPU that the driver did not initialize has no index: texts about it have no gap where the index would be.
+func TestTextsWithoutIndex(t *testing.T) {
+	groups, err := everything().AlertRules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const defs = "{{$labels := .Labels}}{{$value := .Value}}"
+	gap, checked := regexp.MustCompile(`GPU  |  of |\( *\)| [,.;:]|: *$`), 0
+	for _, g := range groups {
+		for _, r := range g.Rules {
+			if !slices.Contains(find(t, r.Alert).Labels, "gpu") {
+				continue
+			}
+			labels := map[string]string{}
+			for _, name := range find(t, r.Alert).Labels {
+				labels[name] = "a-" + name
+			}
+			labels["gpu"], labels["uuid"] = "", "0000:4b:00.0"
+			for _, p := range r.Annotations {
+				text, err := template.NewTemplateExpander(t.Context(), defs+p.Value, r.Alert,
+					template.AlertTemplateData(labels, nil, "", promql.Sample{F: 0.5}), 0, nil, &url.URL{}, nil).Expand()
+				if err != nil {
+					t.Errorf("%s, %s: %v", r.Alert, p.Name, err)
+				}
+				checked++
+				if p.Name == "description" && (gap.MatchString(text) || !strings.Contains(text, "GPU of a-node (0000:4b:00.0)")) {
+					t.Errorf("%s: %s", r.Alert, text)
+				}
+			}
+		}
+	}
+	if checked < 40 {
+		t.Errorf("only %d texts about GPUs were checked", checked)
 	}
 }
 
