@@ -50,7 +50,8 @@ const (
 func Groups() []Group {
 	return []Group{
 		{Name: "gpu-exporter-problems", Records: problemGPUs()},
-		{Name: "gpu-exporter-activity", Records: append(nodeLevels(activity()), busyPercent()), Interval: seldom},
+		{Name: "gpu-exporter-activity", Records: append(nodeLevels(activity()), busyPercent(), unattributed()),
+			Interval: seldom},
 		{Name: "gpu-exporter-memory-power", Records: nodeLevels(memoryAndPower()), Interval: seldom},
 		{Name: "gpu-exporter-allocation", Records: slices.Concat(nodeLevels(allocation()), schedulable(), devices(), placement())},
 		{Name: "gpu-exporter-events", Records: events()},
@@ -59,7 +60,7 @@ func Groups() []Group {
 		{Name: "gpu-exporter-workload-gauges", Records: workloadLevels(workloadGauges()), Interval: seldom},
 		{Name: "gpu-exporter-workload-activity", Records: append(gpuActivity(), workloadLevels(workloadActivity())...),
 			Interval: seldom},
-		{Name: "gpu-exporter-sharing", Records: []Record{useAboveRequest()}, Interval: seldom},
+		{Name: "gpu-exporter-sharing", Records: append(shared(), useAboveRequest()), Interval: seldom},
 		{Name: "gpu-exporter-worst", Records: worst(), Interval: seldom},
 		{Name: "gpu-exporter-halfhours", Records: halfHours(), Interval: 30 * minute},
 		{Name: "gpu-exporter-requests", Records: requests(), Interval: seldom},
@@ -100,19 +101,15 @@ func withModel(devs string) string {
 	return "(" + devs + ") * on (" + onGPU + ") group_left (model) " + modelRecord
 }
 
-// workloadRecord has the workload of every pod, and containerRecord the workload and the model of every pod's GPUs, so that
-// a quantity of containers is joined once.
-const (
-	workloadRecord  = "pod:gpu_workload:info"
-	containerRecord = "gpu:gpu_workload:info"
-)
+// workloadRecord has the workload of every pod.
+const workloadRecord = "pod:gpu_workload:info"
 
-// withWorkload joins the workload of a record to a vector with the labels on, and those of with.
-func withWorkload(vector, record, on, with string) string {
+// withWorkload joins the workload of pods to a vector.
+func withWorkload(vector string) string {
 	// Backfilled series have no staleness markers: the pod's own name and that of its owner overlap for some minutes,
 	// and one pod must have one row.
-	return "(" + vector + ") * on (" + on + ") group_left (workload_type, workload" + with + ") (topk by (" + on + ") (1, " + record +
-		`{workload_type!="pod"}) or on (` + on + ") " + record + `{workload_type="pod"})`
+	return "(" + vector + ") * on (" + onPod + ") group_left (workload_type, workload) (topk by (" + onPod + ") (1, " +
+		workloadRecord + `{workload_type!="pod"}) or on (` + onPod + ") " + workloadRecord + `{workload_type="pod"})`
 }
 
 func by(op string, labels []string, expr string) string {
@@ -205,6 +202,13 @@ func busyPercent() Record {
 		Expr: `count_values by (cluster, model) ("busy_percent", clamp_max(floor(10 * (` +
 			withModel("sum by ("+onGPU+") (rate(gpu_busy_seconds_total[5m])) / (sum by ("+onGPU+
 				") (rate(gpu_observed_seconds_total[5m])) > 0)") + `)), 9) * 10)`}
+}
+
+// unattributed is the activity of no container.
+func unattributed() Record {
+	return Record{Name: "node:gpu_unattributed_busy_seconds:rate5m", Labels: []string{"node", "reason"},
+		Help: "Busy GPUs (GPU equivalents) not attributed to any container, by reason.",
+		Expr: by("sum", []string{"node", "reason"}, "rate(gpu_unattributed_busy_seconds_total[5m])")}
 }
 
 // devices are the pods of GPUs, and devices as the kubelet counts them.
@@ -423,18 +427,28 @@ func workloads() []Record {
 			"(last_over_time(namespace_workload_pod:kube_pod_owner:relabel[10m]))))" +
 			" or on (" + onPod + ") label_replace(label_replace(" + pods +
 			`, "workload", "$1", "pod", "(.+)"), "workload_type", "pod", "", "")`,
-	}, {
-		// Containers with any quantity: without an allocation there may be activity or memory, and the reverse.
-		Name: containerRecord, Labels: []string{"node", "namespace", "pod", "uuid", "workload_type", "workload", "model"},
-		Help: "Workload and model of each GPU that a pod uses or that is allocated to it.",
-		Expr: withWorkload(withModel("group by ("+onContainer+`) (last_over_time({__name__=~"gpu_container_allocated_seconds_total|`+
-			"gpu_container_allocation_ratio|gpu_container_memory_used_bytes|gpu_container_observed_seconds_total"+`"}[10m]))`),
-			workloadRecord, onPod, ""),
 	}}
 	return append(out, Record{Name: "workload:gpu_pods:count",
 		Labels: []string{"namespace", "workload_type", "workload"}, Help: "Pods to which GPUs are allocated.",
 		Expr: by("count", []string{"namespace", "workload_type", "workload"},
-			withWorkload("group by ("+onPod+") (gpu_container_allocation_ratio)", workloadRecord, onPod, ""))})
+			withWorkload("group by ("+onPod+") (gpu_container_allocation_ratio)"))})
+}
+
+// shared are the GPUs by how many pods they are allocated to, and what is used of shared ones: over hours, each GPU and
+// container would be too much to read.
+func shared() []Record {
+	const on = " and on (" + onGPU + ") gpu:gpu_pods:count > 1"
+	return []Record{
+		{Name: "node:gpu_by_pods:count", Labels: []string{"node", "pods"},
+			Help: "Allocated GPUs by the number of pods to which they or parts of them are allocated.",
+			Expr: `count_values by (cluster, node) ("pods", gpu:gpu_pods:count)`},
+		{Name: "namespace:gpu_shared_busy_seconds:rate5m", Labels: []string{"node", "namespace"},
+			Help: "Busy GPUs (GPU equivalents) of containers on GPUs that are allocated to more than one pod.",
+			Expr: by("sum", []string{"node", "namespace"}, "rate(gpu_container_busy_seconds_total[5m])"+on)},
+		{Name: "namespace:gpu_shared_memory_used_bytes:sum", Labels: []string{"node", "namespace"},
+			Help: "Device memory used by containers on these GPUs.",
+			Expr: by("sum", []string{"node", "namespace"}, "gpu_container_memory_used_bytes"+on)},
+	}
 }
 
 // useAboveRequest finds the containers of schemes that enforce nothing. A request is a guaranteed amount, a limit, or else
@@ -533,7 +547,7 @@ func (q perWorkload) levels() []Record {
 	name := q.metric + ":" + q.operation
 	return []Record{
 		{Name: "workload:" + name, Labels: workload, Help: q.help,
-			Expr: by(q.aggregate, workload, withWorkload(q.containers, containerRecord, onContainer, ", model"))},
+			Expr: by(q.aggregate, workload, withWorkload(withModel(q.containers)))},
 		{Name: "namespace:" + name, Labels: namespace, Help: q.help,
 			Expr: by(q.aggregate, namespace, "workload:"+name)},
 	}

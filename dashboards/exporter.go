@@ -95,11 +95,11 @@ func exporterDashboard() Dashboard {
 							"exporter cannot complete a poll within its interval.",
 						q("{{poll}}", "max by (poll) ("+maximum("cluster, node, poll",
 							"gpu_exporter_poll_duration_seconds{"+n+"}")+" / "+maximum("cluster, node, poll",
-							"gpu_exporter_poll_interval_seconds{"+n+"}")+")")).from(0).at(badAbove(0.5, 1)...),
+							"gpu_exporter_poll_interval_seconds{"+n+"}")+")")).from(0).at(badAbove(0.5, 1)...).coarse(72),
 					series(8, "Age of a GPU's last reading", Duration,
 						"Time since the last poll of a GPU by each poll group, maximum of the available GPUs.",
 						q("{{poll}}", "time() - min by (poll) (gpu_last_read_timestamp_seconds{"+n+"} and on (cluster, node, uuid) "+
-							"gpu_device_up{"+n+"} == 1)")).from(0),
+							"gpu_device_up{"+n+"} == 1)")).from(0).coarse(72),
 					timeline(8, "NVML shut down",
 						"Periods in which an exporter had NVML shut down so as not to block a GPU reconfiguration, "+
 							"by reason.", yesNo("shut down", Amber, "initialized", Green),
@@ -110,7 +110,7 @@ func exporterDashboard() Dashboard {
 					"Share of time that an exporter spends in driver calls, mean of the exporters. Empty if only "+
 						"native histograms are scraped.",
 					q("mean of the exporters", perSecond("", "gpu_exporter_call_duration_seconds_sum{"+n+"}")+
-						" / count(group by (cluster, node) ("+self+"))")).from(0),
+						" / count(group by (cluster, node) ("+self+"))")).from(0).coarse(72),
 				table(9, "Slowest calls", "-Mean", "The twelve calls with the longest mean duration.",
 					label("call", "Call"),
 					value("Mean", Seconds, share("call", "gpu_exporter_call_duration_seconds_sum{"+n+"}",
@@ -151,11 +151,11 @@ func exporterDashboard() Dashboard {
 					value("Containers", Number, "count by (method, source) (gpu_container_attribution_info{"+n+"})")),
 				series(8, "Unattributed busy time", Number,
 					"Busy GPU equivalents not attributed to any container, by reason.",
-					q("{{reason}}", perSecond("reason", "gpu_unattributed_busy_seconds_total{"+n+"}"))).stacked().from(
-					0),
+					q("{{reason}}", total("reason", "node:gpu_unattributed_busy_seconds:rate5m{"+n+"}"))).stacked().from(
+					0).coarse(72),
 				series(8, "Attribution error", Ratio,
 					"Relative difference between a GPU's total and its parts, maximum of the GPUs.",
-					q("{{quantity}}", maximum("quantity", "gpu_attribution_error_ratio{"+n+"}"))).between(0, 1)),
+					q("{{quantity}}", maximum("quantity", "gpu_attribution_error_ratio{"+n+"}"))).between(0, 1).coarse(72)),
 				line(7,
 					table(12, "Features", "Feature",
 						"Nodes by state of optional features; the node's landing page shows how to enable them.",

@@ -40,6 +40,7 @@ type Panel struct {
 	names       string            // what a stat shows of its series' names: "", "value_and_name", "name"
 	seriesSteps map[string][]Step // thresholds of single series of a stat
 	empty       string            // what an empty panel says; "": by what it reads
+	points      int               // maximum number of points of a series; 0: as many as the panel has pixels
 }
 
 // Query is one PromQL expression. In its braces, <node> and its like stand for the matchers of the dashboard's
@@ -148,6 +149,9 @@ func (p Panel) among(labels, filter string) Panel {
 	}
 	return p
 }
+
+// coarse limits the points of each series: what reads every GPU or workload at each step costs so much less.
+func (p Panel) coarse(points int) Panel { p.points = points; return p }
 
 // called sets what the panel says while it is empty.
 func (p Panel) called(text string) Panel { p.empty = text; return p }

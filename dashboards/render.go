@@ -156,6 +156,9 @@ func (b Dashboard) renderPanel(p placedPanel, all []Dashboard) (dashboard.Panel,
 	if p.kind != kindText {
 		out.Datasource = datasource()
 		out.Interval = new(minInterval)
+		if p.points > 0 {
+			out.MaxDataPoints = new(float64(p.points))
+		}
 	}
 	for i, query := range p.allQueries() {
 		expr, err := b.expand(query.Expr)

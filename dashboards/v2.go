@@ -132,6 +132,9 @@ func panelV2(p *dashboard.Panel) (*v2.PanelKind, error) {
 	to.Spec.Id, to.Spec.Title, to.Spec.Description = float64(*p.Id), *p.Title, *p.Description
 	data, viz := &to.Spec.Data.Spec, &to.Spec.VizConfig
 	data.QueryOptions.Interval = p.Interval
+	if p.MaxDataPoints != nil {
+		data.QueryOptions.MaxDataPoints = new(int64(*p.MaxDataPoints))
+	}
 	for _, t := range p.Targets {
 		query := t.(prometheus.Dataquery)
 		q := v2.NewPanelQueryKind()

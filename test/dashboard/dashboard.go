@@ -34,6 +34,8 @@ type Variable struct {
 type Panel struct {
 	Title   string
 	Targets []Target
+	// MaxDataPoints limits the points of a series; 0: the panel's width in pixels does.
+	MaxDataPoints int
 	// FieldConfig has what the panel says while it is empty.
 	FieldConfig struct{ Defaults struct{ NoValue string } }
 }

@@ -90,7 +90,7 @@ func (p programs) serve(t *testing.T, dir string) (url string, stop func()) {
 func read(name string) bool {
 	return slices.Contains([]string{"gpu:gpu_model:info", "node:gpu_time_seconds:rate5m", "node:gpu_device_up:count",
 		"node:gpu_power_watts:sum", "node:gpu_problems:count", "node:gpu_xid_events:increase5m",
-		"node:gpu_unallocated_devices:sum", "namespace:gpu_requests_pending:sum", "pod:gpu_workload:info", "gpu:gpu_workload:info",
+		"node:gpu_unallocated_devices:sum", "namespace:gpu_requests_pending:sum", "pod:gpu_workload:info",
 		"workload:gpu_allocated_seconds:rate5m", "workload:gpu_busy_seconds:rate5m",
 		"workload:gpu_observed_seconds:rate5m", "workload:gpu_unused_seconds:rate5m", "workload:gpu_power_watts:sum",
 		"workload:gpu_memory_used_bytes:max", "workload:gpu_busy:ratio_max",
@@ -109,7 +109,7 @@ func (p programs) record(t *testing.T, dir string, from, to time.Time) {
 			n++
 		}
 	}
-	if n < 19 {
+	if n < 18 {
 		t.Fatalf("only %d of the records that the report reads are shipped", n)
 	}
 	file := filepath.Join(t.TempDir(), "rules.yaml")
@@ -120,14 +120,12 @@ func (p programs) record(t *testing.T, dir string, from, to time.Time) {
 	defer func() { stop() }()
 	out := t.TempDir()
 	start := time.Now()
-	// A rule that reads another needs it to exist: the owners of pods and the models of GPUs come first, then both of containers.
+	// A rule that reads another needs it to exist: the owners of pods and the models of GPUs come first.
 	cmd := exec.Command(p.promtool, "tsdb", "create-blocks-from", "rules", "--start="+from.Format(time.RFC3339),
 		"--end="+to.Format(time.RFC3339), "--url="+url, "--eval-interval=60s", "--output-dir="+out)
 	first := filepath.Join(t.TempDir(), "first.yaml")
 	pods, rest := split(text.String(), "pod:gpu_workload:info", "gpu:gpu_model:info")
-	containers, rest := split(rest, "gpu:gpu_workload:info")
-	second := filepath.Join(t.TempDir(), "second.yaml")
-	for _, step := range []struct{ file, text string }{{first, pods}, {second, containers}, {file, rest}} {
+	for _, step := range []struct{ file, text string }{{first, pods}, {file, rest}} {
 		if err := os.WriteFile(step.file, []byte(step.text), 0o600); err != nil {
 			t.Fatal(err)
 		}

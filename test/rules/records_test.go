@@ -157,10 +157,20 @@ func recordings() []recording {
 				gpu_container_compute_limit_ratio{$A,$Q,container="c"} 0.1x60
 				gpu_container_memory_used_bytes{$B,namespace="team",pod="s-0",container="c"} 20e9x60
 				gpu_container_memory_limit_bytes{$B,namespace="team",pod="s-0",container="c"} 16e9x60
-				gpu_container_memory_used_bytes{` + node2("C") + `,namespace="team",pod="u-0",container="c"} 79e9x60`,
-			asks: []string{`10m | round(container:gpu_use_over_request:ratio, 0.001) | {$A,$P,container="c",quantity="memory"} 1.25 & ` +
-				`{$A,$Q,container="c",quantity="memory"} 2 & {$A,$P,container="c",quantity="busy"} 1.4 & ` +
-				`{$A,$Q,container="c",quantity="busy"} 2.5 & {$B,namespace="team",pod="s-0",container="c",quantity="memory"} 1.25`}},
+				gpu_container_memory_used_bytes{` + node2("C") + `,namespace="team",pod="u-0",container="c"} 79e9x60
+				gpu_unattributed_busy_seconds_total{$A,reason="unresolved"} 0+6x60
+				gpu_unattributed_busy_seconds_total{$B,reason="unresolved"} 0+3x60
+				gpu_unattributed_busy_seconds_total{$B,reason="mps"} 0+12x60`,
+			asks: []string{`10m | node:gpu_by_pods:count | node:gpu_by_pods:count{node="n1",pods="2"} 2 & ` +
+				`node:gpu_by_pods:count{node="n2",pods="1"} 1`,
+				`10m | round(namespace:gpu_shared_busy_seconds:rate5m, 0.001) | {node="n1",namespace="team"} 1.65`,
+				`10m | namespace:gpu_shared_memory_used_bytes:sum | namespace:gpu_shared_memory_used_bytes:sum{node="n1",` +
+					`namespace="team"} 90e9`,
+				`10m | round(node:gpu_unattributed_busy_seconds:rate5m, 0.001) | {node="n1",reason="unresolved"} 0.15 & ` +
+					`{node="n1",reason="mps"} 0.2`,
+				`10m | round(container:gpu_use_over_request:ratio, 0.001) | {$A,$P,container="c",quantity="memory"} 1.25 & ` +
+					`{$A,$Q,container="c",quantity="memory"} 2 & {$A,$P,container="c",quantity="busy"} 1.4 & ` +
+					`{$A,$Q,container="c",quantity="busy"} 2.5 & {$B,namespace="team",pod="s-0",container="c",quantity="memory"} 1.25`}},
 		{name: "the workload by kube-prometheus' rule",
 			series: dev("$A", "a", "busy", "0+60x60") + dev("$B", "a", "busy", "0+60x60") + podOn("$A", "p-0",
 				"0+60x60", "1x60") +

@@ -117,7 +117,7 @@ func (l *lab) compareDashboards(ctx context.Context, c *Comparison, dashboards [
 		if err != nil {
 			return err
 		}
-		w := window(min(span, time.Since(start)), l.interval, at) // the reference has the history of the run alone
+		w := window(min(span, time.Since(start)), l.interval, 0, at) // the reference has the history of the run alone
 		for _, p := range d.Panels {
 			for _, t := range p.Targets {
 				query, err := d.Fill(t.Expr, dashboard.Values{}, w)

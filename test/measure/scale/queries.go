@@ -1,6 +1,7 @@
 package scale
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -33,10 +34,11 @@ func timeRange(d dashboard.Dashboard) (time.Duration, error) {
 	return time.Duration(span), err
 }
 
-// window is a dashboard's time range with the resolution that Grafana chooses for a panel of a thousand pixels.
-func window(span, scrape time.Duration, now time.Time) dashboard.Window {
+// window is a dashboard's time range with the resolution that Grafana chooses for a panel of so many points; 0: of a
+// thousand pixels.
+func window(span, scrape time.Duration, points int, now time.Time) dashboard.Window {
 	return dashboard.Window{From: now.Add(-span), To: now, Scrape: scrape,
-		Step: max(time.Minute, (span / 1000).Truncate(time.Minute))}
+		Step: max(time.Minute, (span / time.Duration(cmp.Or(points, 1000))).Truncate(time.Minute))}
 }
 
 // querier runs the queries of dashboards on a server: each up to repeat times, all of them within total.
@@ -72,27 +74,29 @@ func (r *running) once(ctx context.Context, timeout time.Duration) {
 
 // all runs every query of the dashboards as they are when opened, the queries of variables included: All where a
 // variable has it, else its first value (of namespaces the one with most workloads). A dashboard with a variable for
-// workloads runs a second time with the workload that has most pods, as links open it. Queries run in rounds, so that
+// workloads runs with the workload that has most pods, as links open it, and a second time with all of a namespace.
+// Queries run in rounds, so that
 // other load on the machine affects all alike. A query that fails does not run again, one that times out runs twice.
 func (q querier) all(ctx context.Context, dashboards []dashboard.Dashboard) ([]Query, error) {
 	end := time.Now().Add(q.total)
 	var all []*running
 	for _, d := range dashboards {
-		of, err := q.prepare(ctx, d, nil)
-		if err != nil {
-			return nil, err
-		}
+		var choices []dashboard.Values
 		if slices.ContainsFunc(d.Variables, func(v dashboard.Variable) bool { return v.Name == "workload" }) {
 			const most = "topk(1, count by (namespace, workload) (pod:gpu_workload:info))"
-			largest := d
-			largest.UID += ", one workload"
-			one, err := q.prepare(ctx, largest, q.labels(ctx, most, "namespace", "workload"))
+			choices = append(choices, q.labels(ctx, most, "namespace", "workload"))
+		}
+		for i, chosen := range append(choices, nil) {
+			opened := d
+			if i > 0 {
+				opened.UID += ", all workloads of a namespace"
+			}
+			of, err := q.prepare(ctx, opened, chosen)
 			if err != nil {
 				return nil, err
 			}
-			of = append(of, one...)
+			all = append(all, of...)
 		}
-		all = append(all, of...)
 	}
 	for i := range q.repeat {
 		for _, r := range all {
@@ -134,7 +138,6 @@ func (q querier) prepare(ctx context.Context, d dashboard.Dashboard, chosen dash
 	if err != nil {
 		return nil, err
 	}
-	now := func() dashboard.Window { return window(span, q.scrape, time.Now()) }
 	values := dashboard.Values{}
 	maps.Copy(values, chosen)
 	var out []*running
@@ -145,7 +148,7 @@ func (q querier) prepare(ctx context.Context, d dashboard.Dashboard, chosen dash
 		var choices []string
 		r := &running{Query: Query{Dashboard: d.UID, Panel: "variable " + v.Name}}
 		r.run = func(ctx context.Context) (n int, err error) {
-			choices, err = q.server.Choices(ctx, d, v, values, now())
+			choices, err = q.server.Choices(ctx, d, v, values, window(span, q.scrape, 0, time.Now()))
 			return len(choices), err
 		}
 		r.once(ctx, q.timeout)
@@ -171,7 +174,7 @@ func (q querier) prepare(ctx context.Context, d dashboard.Dashboard, chosen dash
 				title += "/" + t.RefID
 			}
 			out = append(out, &running{Query{Dashboard: d.UID, Panel: title}, func(ctx context.Context) (int, error) {
-				w := now()
+				w := window(span, q.scrape, p.MaxDataPoints, time.Now())
 				query, err := d.Fill(t.Expr, values, w)
 				if err != nil {
 					return 0, err

@@ -67,7 +67,7 @@ func TestQueries(t *testing.T) {
 	}
 }
 
-// A dashboard of workloads runs as it is opened, and as a link to the workload with most pods opens it. Variables that depend on
+// A dashboard of workloads runs as a link to the workload with most pods opens it, and with all workloads. Variables that depend on
 // the choice follow it.
 func TestOneWorkload(t *testing.T) {
 	var queries []string
@@ -95,10 +95,30 @@ func TestOneWorkload(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := Slowest(all); len(got) != 2 || got[1].Dashboard != "b, one workload" {
+	if got := Slowest(all); len(got) != 2 || got[0].Dashboard != "b" || got[1].Dashboard != "b, all workloads of a namespace" {
 		t.Errorf("ran %v", got)
 	}
-	if want := []string{`x{workload=~".*", node=~"(n1|n2)"}`, `x{workload=~"train", node=~"(n1|n2)"}`}; !slices.Equal(queries, want) {
+	if want := []string{`x{workload=~"train", node=~"(n1|n2)"}`, `x{workload=~".*", node=~"(n1|n2)"}`}; !slices.Equal(queries, want) {
 		t.Errorf("ran %q, expected %q", queries, want)
+	}
+}
+
+// A panel that limits its points is asked for so many.
+func TestPoints(t *testing.T) {
+	var steps []string
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		steps = append(steps, r.FormValue("step"))
+		fmt.Fprint(w, `{"status":"success","data":{"resultType":"matrix","result":[]}}`)
+	}))
+	defer api.Close()
+	targets := []dashboard.Target{{Expr: "x"}}
+	b := dashboard.Dashboard{UID: "b", From: "now-24h", Panels: []dashboard.Panel{{Targets: targets},
+		{Targets: targets, MaxDataPoints: 288}}}
+	if _, err := (querier{server: &server{Client: dashboard.Client{URL: api.URL}}, repeat: 1, timeout: time.Second, total: time.Minute,
+		scrape: time.Minute}).all(t.Context(), []dashboard.Dashboard{b}); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(steps, []string{"60", "300"}) {
+		t.Errorf("steps of %q seconds", steps)
 	}
 }
