@@ -17,8 +17,6 @@ func activity() Group {
 			"utilization of any period, independent of the scrape interval. In the protobuf format they have start " +
 			"timestamps.",
 		Examples: []Example{
-			{"How busy was each GPU in the last ten minutes?",
-				`rate(gpu_busy_seconds_total[10m]) / rate(gpu_observed_seconds_total[10m])`},
 			{"In which share of the time were tensor cores active?",
 				`rate(gpu_tensor_active_seconds_total[10m]) / rate(gpu_profiled_seconds_total[10m])`},
 		},

@@ -7,10 +7,6 @@ func identity() Group {
 		Title: "Identity and state",
 		Intro: "An unavailable GPU keeps the families of this chapter, its XIDs and its allocation; its other series " +
 			"are no longer exported.",
-		Examples: []Example{
-			{"How many GPUs were busy, idle, unallocated ... in the last hour?",
-				`sum by (state) (increase(gpu_time_seconds_total[1h])) / 3600`},
-		},
 		Rows: []Family{
 			{Name: "gpu_info", Scope: ScopeGPU,
 				Help: "Properties of the GPU.",

@@ -66,7 +66,7 @@ The beginning gives the labels that a metric has beside its own:
 			if f.Labels != nil {
 				name += " by " + code(f.Labels)
 			}
-			meaning := stateSet.ReplaceAllString(f.Help, "")
+			meaning := byLabel.ReplaceAllString(stateSet.ReplaceAllString(f.Help, ""), ".")
 			if f.Offered != "" {
 				meaning += " *" + strings.ToUpper(f.Offered[:1]) + f.Offered[1:] + ".*"
 			}
@@ -126,6 +126,9 @@ func twinOf(f catalog.Family) string {
 
 // stateSet is what HELP says of state sets, and the introduction of the page once.
 var stateSet = regexp.MustCompile(`; 1 for (the current|each present) \w+`)
+
+// byLabel repeats the labels, which are beside the name.
+var byLabel = regexp.MustCompile(`,? by (state|sensor|reason|resource|cause|kind|code|poll group|severity and memory location)\.`)
 
 // notes are what the name of a family does not say of its type, scope and stability.
 func notes(f catalog.Family) []string {

@@ -86,7 +86,8 @@ func reads(source, call string) bool {
 }
 
 // converted are the notes that the introduction of the page has for all fields.
-var converted = regexp.MustCompile(`^(MiB -> bytes|MHz -> hertz|% -> ratio|µs -> seconds|(Enabled|Yes|Active) -> 1)$`)
+var converted = regexp.MustCompile(`^(MiB -> bytes|MHz -> hertz|% -> ratio|µs -> seconds|(Enabled|Yes|Active) -> 1|` +
+	`the series with value 1|Active -> seconds; active while the rate is above 0)$`)
 
 // QueryFieldsMarkdown renders docs/nvidia-smi.md: an item per run of neighbors that differ in one selector, or are
 // missing for the same reason.
@@ -113,7 +114,8 @@ func QueryFieldsMarkdown() string {
 		"for the\n"+
 		"reason given. %d fields that only older drivers accept come last. `family{label}` has one series per value "+
 		"of the label,\n`family` (`label`) is the label of an info metric. Values are in base units (MiB as bytes, MHz as hertz, "+
-		"%% as a ratio, µs as\nseconds); Enabled, Yes and Active are 1.\n",
+		"%% as a ratio, µs as\nseconds); "+
+		"Enabled, Yes and Active are 1, or seconds, whose rate is above 0 while active. The state is the series with value 1.\n",
 		QueryFieldsDriver, len(all)-older, exported, pending, missing, older)
 	section := ""
 	for i := 0; i < len(all); {
