@@ -144,7 +144,7 @@ func TestQueries(t *testing.T) {
 			}
 		}
 	}
-	if n < 25 {
+	if n < 20 {
 		t.Errorf("only %d queries were found", n)
 	}
 }
