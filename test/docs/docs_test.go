@@ -5,6 +5,7 @@ package docs_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/gpu-exporter/gpu-exporter/alerts"
+	"github.com/gpu-exporter/gpu-exporter/dashboards"
 	"github.com/gpu-exporter/gpu-exporter/internal/architecture"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
@@ -90,6 +92,25 @@ func run(t *testing.T, dir, name string, args ...string) (string, error) {
 	cmd.Dir = dir
 	out, err := cmd.CombinedOutput()
 	return string(out), err
+}
+
+// TestComparison: our own column has the numbers of alerts and dashboards as they are.
+func TestComparison(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "comparison.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups, err := alerts.Default().AlertRules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, g := range groups {
+		n += len(g.Rules)
+	}
+	if want := fmt.Sprintf("| alerts, dashboards | %d, tested; %d |", n, len(dashboards.All())); !strings.Contains(string(text), want) {
+		t.Errorf("docs/comparison.md does not say %q", want)
+	}
 }
 
 // Every query parses and reads metrics and labels that exist.
