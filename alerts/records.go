@@ -64,6 +64,7 @@ func Groups() []Group {
 		{Name: "gpu-exporter-worst", Records: worst(), Interval: seldom},
 		{Name: "gpu-exporter-halfhours", Records: halfHours(), Interval: 30 * minute},
 		{Name: "gpu-exporter-requests", Records: requests(), Interval: seldom},
+		{Name: "gpu-exporter-readings", Records: readings(), Interval: seldom},
 		{Name: "gpu-exporter-self", Records: self()},
 	}
 }
@@ -618,6 +619,25 @@ func requests() []Record {
 }
 
 // self is the state of the exporters.
+// readings are what dashboards show of the readings and allocations of all GPUs over hours.
+func readings() []Record {
+	return []Record{
+		{Name: "node:gpu_last_read_age_seconds:max", Labels: []string{"node", "poll"},
+			Help: "Time since the last poll of an available GPU, by poll group.",
+			Expr: "time() - " + by("min", []string{"node", "poll"},
+				"gpu_last_read_timestamp_seconds and on ("+onGPU+") gpu_device_up == 1")},
+		{Name: "node:gpu_attribution_error_ratio:max", Labels: []string{"node", "quantity"},
+			Help: "Relative difference between a GPU's total and its parts, maximum of the GPUs.",
+			Expr: by("max", []string{"node", "quantity"}, "gpu_attribution_error_ratio")},
+		{Name: "node:gpu_unattributed_memory_used_bytes:sum", Labels: []string{"node", "reason"},
+			Help: "Used device memory not attributed to any container, by reason.",
+			Expr: by("sum", []string{"node", "reason"}, "gpu_unattributed_memory_used_bytes")},
+		{Name: "node:gpu_allocation_ratio_by_resource:sum", Labels: []string{"node", "resource"},
+			Help: "Allocated GPUs (GPU equivalents) by requested resource.",
+			Expr: by("sum", []string{"node", "resource"}, "gpu_container_allocation_ratio")},
+	}
+}
+
 func self() []Record {
 	return []Record{
 		{Name: "cluster:gpu_nodes:count", Help: "Nodes whose exporter is scraped.",

@@ -98,8 +98,7 @@ func exporterDashboard() Dashboard {
 							"gpu_exporter_poll_interval_seconds{"+n+"}")+")")).from(0).at(badAbove(0.5, 1)...).coarse(72),
 					series(8, "Age of a GPU's last reading", Duration,
 						"Time since the last poll of a GPU by each poll group, maximum of the available GPUs.",
-						q("{{poll}}", "time() - min by (poll) (gpu_last_read_timestamp_seconds{"+n+"} and on (cluster, node, uuid) "+
-							"gpu_device_up{"+n+"} == 1)")).from(0).coarse(72),
+						q("{{poll}}", maximum("poll", "node:gpu_last_read_age_seconds:max{"+n+"}"))).from(0).coarse(72),
 					timeline(8, "NVML shut down",
 						"Periods in which an exporter had NVML shut down so as not to block a GPU reconfiguration, "+
 							"by reason.", yesNo("shut down", Amber, "initialized", Green),
@@ -155,7 +154,7 @@ func exporterDashboard() Dashboard {
 					0).coarse(72),
 				series(8, "Attribution error", Ratio,
 					"Relative difference between a GPU's total and its parts, maximum of the GPUs.",
-					q("{{quantity}}", maximum("quantity", "gpu_attribution_error_ratio{"+n+"}"))).between(0, 1).coarse(72)),
+					q("{{quantity}}", maximum("quantity", "node:gpu_attribution_error_ratio:max{"+n+"}"))).between(0, 1).coarse(72)),
 				line(7,
 					table(12, "Features", "Feature",
 						"Nodes by state of optional features; the node's landing page shows how to enable them.",

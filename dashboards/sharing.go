@@ -52,7 +52,7 @@ func sharingDashboard() Dashboard {
 						q("{{pods}} pods", total("pods", "node:gpu_by_pods:count{"+n+"}"))).stacked().from(0).coarse(72),
 					series(12, "Allocated GPUs by resource", Number,
 						"Allocated GPUs by requested resource: whole GPUs, shared GPUs, MIG profiles.",
-						q("{{resource}}", total("resource", "gpu_container_allocation_ratio{"+n+"}"))).stacked().from(
+						q("{{resource}}", total("resource", "node:gpu_allocation_ratio_by_resource:sum{"+n+"}"))).stacked().from(
 						0).coarse(72)),
 			}},
 			{Title: "Containers", Lines: []Line{
@@ -88,7 +88,7 @@ func sharingDashboard() Dashboard {
 						q("{{reason}}", total("reason",
 							"node:gpu_unattributed_busy_seconds:rate5m{"+n+"}"))).stacked().from(0).coarse(72),
 					series(8, "Unattributed memory", Bytes, "Used memory not attributed to any container, by reason.",
-						q("{{reason}}", total("reason", "gpu_unattributed_memory_used_bytes{"+n+"}"))).stacked().from(
+						q("{{reason}}", total("reason", "node:gpu_unattributed_memory_used_bytes:sum{"+n+"}"))).stacked().from(
 						0).coarse(72),
 					table(8, "Compute modes", "Mode",
 						"GPUs by compute mode. Exclusive process: one process at a time, or MPS.",

@@ -160,7 +160,10 @@ func recordings() []recording {
 				gpu_container_memory_used_bytes{` + node2("C") + `,namespace="team",pod="u-0",container="c"} 79e9x60
 				gpu_unattributed_busy_seconds_total{$A,reason="unresolved"} 0+6x60
 				gpu_unattributed_busy_seconds_total{$B,reason="unresolved"} 0+3x60
-				gpu_unattributed_busy_seconds_total{$B,reason="mps"} 0+12x60`,
+				gpu_unattributed_busy_seconds_total{$B,reason="mps"} 0+12x60
+				gpu_unattributed_memory_used_bytes{$A,reason="host"} 1e9x60
+				gpu_unattributed_memory_used_bytes{$B,reason="host"} 2e9x60
+				gpu_unattributed_memory_used_bytes{$B,reason="mps"} 3e9x60`,
 			asks: []string{`10m | node:gpu_by_pods:count | node:gpu_by_pods:count{node="n1",pods="2"} 2 & ` +
 				`node:gpu_by_pods:count{node="n2",pods="1"} 1`,
 				`10m | round(namespace:gpu_shared_busy_seconds:rate5m, 0.001) | {node="n1",namespace="team"} 1.65`,
@@ -168,9 +171,35 @@ func recordings() []recording {
 					`namespace="team"} 90e9`,
 				`10m | round(node:gpu_unattributed_busy_seconds:rate5m, 0.001) | {node="n1",reason="unresolved"} 0.15 & ` +
 					`{node="n1",reason="mps"} 0.2`,
+				`10m | node:gpu_unattributed_memory_used_bytes:sum | node:gpu_unattributed_memory_used_bytes:sum{node="n1",reason="host"} ` +
+					`3e9 & node:gpu_unattributed_memory_used_bytes:sum{node="n1",reason="mps"} 3e9`,
 				`10m | round(container:gpu_use_over_request:ratio, 0.001) | {$A,$P,container="c",quantity="memory"} 1.25 & ` +
 					`{$A,$Q,container="c",quantity="memory"} 2 & {$A,$P,container="c",quantity="busy"} 1.4 & ` +
 					`{$A,$Q,container="c",quantity="busy"} 2.5 & {$B,namespace="team",pod="s-0",container="c",quantity="memory"} 1.25`}},
+		// GPU B was lost after its last reading; n2 has a single GPU.
+		{name: "readings by node",
+			series: `gpu_device_up{$A} 1x60
+				gpu_device_up{$B} 0x60
+				gpu_device_up{` + node2("C") + `} 1x60
+				gpu_last_read_timestamp_seconds{$A,poll="fast"} -10+60x60
+				gpu_last_read_timestamp_seconds{$A,poll="slow"} 0+60x60
+				gpu_last_read_timestamp_seconds{$B,poll="fast"} 5x60
+				gpu_last_read_timestamp_seconds{` + node2("C") + `,poll="fast"} -60+60x60
+				gpu_attribution_error_ratio{$A,quantity="busy"} 0.01x60
+				gpu_attribution_error_ratio{$B,quantity="busy"} 0.02x60
+				gpu_attribution_error_ratio{` + node2("C") + `,quantity="memory"} 0.03x60
+				gpu_container_allocation_ratio{$A,$P,container="c",resource="nvidia_com_gpu"} 1x60
+				gpu_container_allocation_ratio{$B,$Q,container="c",resource="nvidia_com_gpu"} 0.5x60
+				gpu_container_allocation_ratio{` + node2("C") + `,$P,container="c",resource="nvidia_com_mig_1g_10gb"} 0.25x60`,
+			asks: []string{
+				`10m | node:gpu_last_read_age_seconds:max | node:gpu_last_read_age_seconds:max{node="n1",poll="fast"} 10 & ` +
+					`node:gpu_last_read_age_seconds:max{node="n1",poll="slow"} 0 & node:gpu_last_read_age_seconds:max{node="n2",poll="fast"} 60`,
+				`10m | node:gpu_attribution_error_ratio:max | node:gpu_attribution_error_ratio:max{node="n1",quantity="busy"} 0.02 & ` +
+					`node:gpu_attribution_error_ratio:max{node="n2",quantity="memory"} 0.03`,
+				`10m | node:gpu_allocation_ratio_by_resource:sum | ` +
+					`node:gpu_allocation_ratio_by_resource:sum{node="n1",resource="nvidia_com_gpu"} 1.5 & ` +
+					`node:gpu_allocation_ratio_by_resource:sum{node="n2",resource="nvidia_com_mig_1g_10gb"} 0.25`,
+			}},
 		{name: "the workload by kube-prometheus' rule",
 			series: dev("$A", "a", "busy", "0+60x60") + dev("$B", "a", "busy", "0+60x60") + podOn("$A", "p-0",
 				"0+60x60", "1x60") +
