@@ -36,7 +36,8 @@ var ending = []string{"gpu_power_watts", "gpu_memory_used_bytes", "gpu_memory_fr
 
 // moving are families that come and go on a GPU that works, with what runs there or with who holds it.
 func moving(family string) bool {
-	return strings.HasPrefix(family, "gpu_mig_") || family == "gpu_allocation_ratio" || family == "gpu_unattributed_memory_used_bytes"
+	return strings.HasPrefix(family, "gpu_mig_") || family == "gpu_allocation_ratio" || family == "gpu_unattributed_memory_used_bytes" ||
+		family == "gpu_kubelet_healthy" // while the kubelet's responses are good
 }
 
 // checker compares what the program says with what the world knows, after every step.
@@ -505,6 +506,9 @@ func (c *checker) values() {
 			if k.family == in.family {
 				c.expect(v >= in.low && v <= in.high || v == 0, "truth", "%v is %v", k, v)
 			}
+		}
+		if k.family == "gpu_kubelet_healthy" && c.hands.awake()-c.kubeletWrong > 45*time.Second {
+			c.expect(v == 1, c.category(k.dev), "%v, and no plugin reports a fault", k)
 		}
 		if k.family == "gpu_memory_used_bytes" && c.well(k.dev) {
 			known := false
