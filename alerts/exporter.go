@@ -59,7 +59,7 @@ func exporterState() []Alert {
 		{Name: "GPUExporterPollStuck", Severity: Warning, Labels: append([]string{"poll"}, gpuLabels...), For: minutes5,
 			Keep: minutes5, Dashboard: dashboard,
 			Parameters: []Parameter{number("intervals", 5, 2, 1000, "intervals of the poll group without a reading")},
-			Expr: `(time() - max by (cluster, node, uuid, gpu, poll) (gpu_last_read_timestamp_seconds)
+			Expr: `min by (cluster, node, uuid, gpu, poll) (time() - gpu_last_read_timestamp_seconds
     > on (cluster, node, poll) group_left () ($intervals * max by (cluster, node, poll) (gpu_exporter_poll_interval_seconds) + 30))
   and on (` + onGPU + `) gpu_device_up == 1
   unless on (cluster, node) gpu_exporter_paused == 1`,
@@ -95,7 +95,7 @@ func exporterState() []Alert {
 		{Name: "GPUAttributionError", Severity: Warning, Labels: append([]string{"quantity"}, gpuLabels...),
 			For: minutes15, Keep: minutes5, Dashboard: dashboard,
 			Parameters: []Parameter{number("ratio", 0.01, 0.0001, 1, "relative difference to the GPU's total")},
-			Expr:       "max by (cluster, node, uuid, gpu, quantity) (gpu_attribution_error_ratio) > $ratio",
+			Expr:       "max by (cluster, node, uuid, gpu, quantity) (gpu_attribution_error_ratio > $ratio)",
 			Summary:    "The usage of containers does not add up to the GPU's total.",
 			Description: "The {{ $labels.quantity }} of the containers on " + atGPU +
 				" differs from the GPU's total by " + asPercent + ". " +

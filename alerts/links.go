@@ -10,7 +10,7 @@ func lostLinks() []Alert {
 				`(max_over_time(` + nvlinksRecord + `[$period]))
     or (max` + byGPU + `(gpu_nvlink_links{state="up"}) > 0)
       < on (cluster, node) group_left () max by (cluster, node) (gpu_nvlink_links{state="up"}), "problem", "link_down", "", "")
-  or on (` + onGPU + `) label_replace(max` + byGPU + `(gpu_fabric_state{state!="completed"}) == 1, "problem", "fabric_not_ready", "", "")
+  or on (` + onGPU + `) label_replace(max` + byGPU + `(gpu_fabric_state{state!="completed"} == 1), "problem", "fabric_not_ready", "", "")
   or on (` + onGPU + `) label_replace(max` + byGPU + `(gpu_fabric_fault or gpu_fabric_health{health=~"unhealthy|limited_capacity"}) == 1,
     "problem", "fabric_unhealthy", "", "")
   unless on (` + onGPU + ") " + problemRecord + `{problem=~"` + repairs + `"}`,

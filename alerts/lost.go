@@ -32,7 +32,7 @@ func lost() []Alert {
 				", or reboot the node."},
 		{Name: "GPURepairRequired", Severity: Critical, Labels: append([]string{"state"}, gpuLabels...),
 			For: 2 * minute, Keep: minutes5, Dashboard: gpuDashboard,
-			Expr: "max" + byGPUAnd("state") + `(gpu_health{state=~"degraded|needs_reset|needs_reboot|replace"}) == 1` +
+			Expr: "max" + byGPUAnd("state") + `(gpu_health{state=~"degraded|needs_reset|needs_reboot|replace"} == 1)` +
 				"\n  and on (" + onGPU + `) gpu_health_reason_info{reason=~"` + repairs + `"}` +
 				"\n  unless on (" + onGPU + ") (gpu_device_up == 0)",
 			Summary: "A GPU has to be reset or replaced, or its node rebooted.",

@@ -49,14 +49,16 @@ const (
 // Groups returns the recording rules in the order of evaluation.
 func Groups() []Group {
 	return []Group{
+		{Name: "gpu-exporter-models", Records: models(), Interval: seldom},
 		{Name: "gpu-exporter-problems", Records: problemGPUs()},
 		{Name: "gpu-exporter-activity", Records: append(nodeLevels(activity()), busyPercent(), unattributed()),
 			Interval: seldom},
 		{Name: "gpu-exporter-memory-power", Records: nodeLevels(memoryAndPower()), Interval: seldom},
-		{Name: "gpu-exporter-allocation", Records: slices.Concat(nodeLevels(allocation()), schedulable(), devices(), placement())},
-		{Name: "gpu-exporter-events", Records: events()},
-		{Name: "gpu-exporter-workloads", Records: slices.Concat(workloads(), workloadLevels(workloadTime()), teams()),
+		{Name: "gpu-exporter-allocation", Records: slices.Concat(nodeLevels(allocation()), schedulable(), devices(), placement()),
 			Interval: seldom},
+		{Name: "gpu-exporter-events", Records: events()},
+		{Name: "gpu-exporter-workloads", Records: workloads(), Interval: seldom},
+		{Name: "gpu-exporter-workload-time", Records: append(workloadLevels(workloadTime()), teams()...), Interval: seldom},
 		{Name: "gpu-exporter-workload-gauges", Records: workloadLevels(workloadGauges()), Interval: seldom},
 		{Name: "gpu-exporter-workload-activity", Records: append(gpuActivity(), workloadLevels(workloadActivity())...),
 			Interval: seldom},
@@ -277,8 +279,22 @@ func problems() []problem {
 	}
 }
 
-// problemGPUs are the model of each GPU, and the GPUs with problems, XID events and memory errors. Faults are recorded by
-// GPU, which is cheap: most GPUs have none.
+// models are the model and the limited clocks of each GPU, which other records read.
+func models() []Record {
+	return []Record{
+		// A rate covers five minutes of a GPU that has just disappeared; so must its model. A GPU without gpu_info (lost
+		// before it was ever read) has an empty model, so that it is part of every sum.
+		{Name: modelRecord, Labels: []string{"node", "uuid", "model"}, Help: "Model of each GPU.",
+			Expr: "group by (" + onGPU + ", model) (last_over_time(gpu_info[10m])) or on (" + onGPU + ") group by (" +
+				onGPU + ") (last_over_time(gpu_device_up[10m]))"},
+		{Name: limitedRecord, Labels: []string{"node", "uuid", "gpu", "reason"},
+			Help: "Share of time with limited clocks; no series while they are not.",
+			Expr: "max by (cluster, node, uuid, gpu, reason) (rate(gpu_clock_limited_seconds_total[5m]) > 0)"},
+	}
+}
+
+// problemGPUs are the GPUs with problems, XID events and memory errors. Faults are recorded by GPU, which is cheap: most
+// GPUs have none.
 func problemGPUs() []Record {
 	const gpuOf = "cluster, node, uuid, gpu"
 	parts := []string{"group by (" + gpuOf +
@@ -288,11 +304,6 @@ func problemGPUs() []Record {
 			`"state", "degraded", "", "")`, gpuOf, p.devs, p.name))
 	}
 	return []Record{
-		// A rate covers five minutes of a GPU that has just disappeared; so must its model. A GPU without gpu_info (lost
-		// before it was ever read) has an empty model, so that it is part of every sum.
-		{Name: modelRecord, Labels: []string{"node", "uuid", "model"}, Help: "Model of each GPU.",
-			Expr: "group by (" + onGPU + ", model) (last_over_time(gpu_info[10m])) or on (" + onGPU + ") group by (" +
-				onGPU + ") (last_over_time(gpu_device_up[10m]))"},
 		{Name: xidRecord, Labels: []string{"node", "uuid", "gpu", "xid"},
 			Help: "XIDs since the exporter started; no series before the first.",
 			Expr: "max by (" + gpuOf + ", xid) (gpu_xid_events_total > 0)"},
@@ -300,9 +311,6 @@ func problemGPUs() []Record {
 			Help: "Memory errors since the driver was loaded; no series before the first.",
 			Expr: by("sum", []string{"node", "uuid", "gpu", "severity"}, "max by ("+gpuOf+
 				", severity, memory) (gpu_ecc_errors_total > 0)")},
-		{Name: limitedRecord, Labels: []string{"node", "uuid", "gpu", "reason"},
-			Help: "Share of time with limited clocks; no series while they are not.",
-			Expr: "max by (" + gpuOf + ", reason) (rate(gpu_clock_limited_seconds_total[5m]) > 0)"},
 		{Name: problemRecord, Labels: []string{"node", "uuid", "gpu", "problem", "state"},
 			Help: "Problems of GPUs, each with the verdict it leads to: the reasons of gpu_health, and states relative to other " +
 				"GPUs or to time.", Expr: strings.Join(parts, "\n  or ")},

@@ -171,8 +171,8 @@ func recordings() []recording {
 					`namespace="team"} 90e9`,
 				`10m | round(node:gpu_unattributed_busy_seconds:rate5m, 0.001) | {node="n1",reason="unresolved"} 0.15 & ` +
 					`{node="n1",reason="mps"} 0.2`,
-				`10m | node:gpu_unattributed_memory_used_bytes:sum | node:gpu_unattributed_memory_used_bytes:sum{node="n1",reason="host"} ` +
-					`3e9 & node:gpu_unattributed_memory_used_bytes:sum{node="n1",reason="mps"} 3e9`,
+				`10m | node:gpu_unattributed_memory_used_bytes:sum | node:gpu_unattributed_memory_used_bytes:sum{node="n1",` +
+					`reason="host"} 3e9 & node:gpu_unattributed_memory_used_bytes:sum{node="n1",reason="mps"} 3e9`,
 				`10m | round(container:gpu_use_over_request:ratio, 0.001) | {$A,$P,container="c",quantity="memory"} 1.25 & ` +
 					`{$A,$Q,container="c",quantity="memory"} 2 & {$A,$P,container="c",quantity="busy"} 1.4 & ` +
 					`{$A,$Q,container="c",quantity="busy"} 2.5 & {$B,namespace="team",pod="s-0",container="c",quantity="memory"} 1.25`}},
@@ -193,7 +193,8 @@ func recordings() []recording {
 				gpu_container_allocation_ratio{` + node2("C") + `,$P,container="c",resource="nvidia_com_mig_1g_10gb"} 0.25x60`,
 			asks: []string{
 				`10m | node:gpu_last_read_age_seconds:max | node:gpu_last_read_age_seconds:max{node="n1",poll="fast"} 10 & ` +
-					`node:gpu_last_read_age_seconds:max{node="n1",poll="slow"} 0 & node:gpu_last_read_age_seconds:max{node="n2",poll="fast"} 60`,
+					`node:gpu_last_read_age_seconds:max{node="n1",poll="slow"} 0 & ` +
+					`node:gpu_last_read_age_seconds:max{node="n2",poll="fast"} 60`,
 				`10m | node:gpu_attribution_error_ratio:max | node:gpu_attribution_error_ratio:max{node="n1",quantity="busy"} 0.02 & ` +
 					`node:gpu_attribution_error_ratio:max{node="n2",quantity="memory"} 0.03`,
 				`10m | node:gpu_allocation_ratio_by_resource:sum | ` +

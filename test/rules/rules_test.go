@@ -117,10 +117,9 @@ func group(t *testing.T, rule alerts.Rule, c alerts.Config) []alerts.RuleGroup {
 	var out []alerts.RuleGroup
 	for _, g := range records {
 		// Those of other groups are given by the cases.
-		if g.Name == "gpu-exporter-problems" && strings.Contains(rule.Expr, "gpu:gpu_") {
+		if slices.Contains([]string{"gpu-exporter-models", "gpu-exporter-problems"}, g.Name) && strings.Contains(rule.Expr, "gpu:gpu_") {
 			out = append(out, g)
-		}
-		if g.Interval > 0 { // and a case is shorter than half an hour
+		} else if g.Interval > 0 { // and a case is shorter than half an hour
 			read := alerts.RuleGroup{Name: g.Name}
 			for _, r := range g.Rules {
 				if strings.Contains(rule.Expr, r.Record) {

@@ -23,7 +23,8 @@ func TestEventsAddUp(t *testing.T) {
 			t.Parallel()
 			s := replay.New(t, alerts.Default())
 			s.Groups = slices.DeleteFunc(s.Groups, func(g *replay.Group) bool {
-				return !slices.Contains([]string{"gpu-exporter-problems", "gpu-exporter-allocation", "gpu-exporter-events"}, g.Name())
+				return !slices.Contains([]string{"gpu-exporter-models", "gpu-exporter-problems", "gpu-exporter-allocation",
+					"gpu-exporter-events"}, g.Name())
 			})
 			const restart = 4000 // seconds
 			// An event between the last evaluation and a restart is in no record.
