@@ -65,6 +65,7 @@ func Groups() []Group {
 		{Name: "gpu-exporter-sharing", Records: append(shared(), useAboveRequest()), Interval: seldom},
 		{Name: "gpu-exporter-worst", Records: worst(), Interval: seldom},
 		{Name: "gpu-exporter-halfhours", Records: halfHours(), Interval: 30 * minute},
+		{Name: "gpu-exporter-maxima", Records: maxima(), Interval: 30 * minute},
 		{Name: "gpu-exporter-requests", Records: requests(), Interval: seldom},
 		{Name: "gpu-exporter-readings", Records: readings(), Interval: seldom},
 		{Name: "gpu-exporter-self", Records: self()},
@@ -574,7 +575,6 @@ const (
 // like); between two samples an instant query finds nothing.
 func halfHours() []Record {
 	labels := []string{"namespace", "workload_type", "workload", "model"}
-	gpu := []string{"node", "uuid", "gpu"}
 	seconds := func(metric, help string) Record {
 		return Record{Name: "workload:" + metric + ":increase30m", Labels: labels, Help: help,
 			Expr: "300 * " + by("sum", labels, "sum_over_time(workload:"+metric+":rate5m[30m:5m])")}
@@ -589,7 +589,13 @@ func halfHours() []Record {
 		{Name: "workload:gpu_memory_used_bytes:max30m", Labels: labels,
 			Help: "Maximum device memory used by one container on one GPU, of 30 minutes.",
 			Expr: by("max", labels, "max_over_time(workload:gpu_memory_used_bytes:max[30m])")},
-		// What alerts compare with the past: days of each minute of ten thousand GPUs would cost seconds.
+	}
+}
+
+// maxima are what alerts compare with the past: days of each minute of ten thousand GPUs would cost seconds.
+func maxima() []Record {
+	gpu := []string{"node", "uuid", "gpu"}
+	return []Record{
 		{Name: nvlinksRecord, Labels: gpu,
 			Help: "Maximum number of active NVLinks.",
 			Expr: by("max", gpu, `max_over_time(gpu_nvlink_links{state="up"}[30m])`)},

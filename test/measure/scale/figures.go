@@ -23,6 +23,7 @@ type Figures struct {
 // Step are the figures of one fleet.
 type Step struct {
 	Nodes, GPUs int
+	Date        string        `json:",omitempty"`
 	Split       string        `json:",omitempty"`
 	Scraped     time.Duration // until the figures were read
 	// Aborted is why the step ended early; Problems are what could not be measured.
@@ -123,6 +124,11 @@ func (s Step) RuleSeconds() float64 {
 		total += g.Min * 60 / cmp.Or(g.Interval, 60)
 	}
 	return total
+}
+
+// CostliestGroup is the group whose evaluation takes longest at best.
+func (s Step) CostliestGroup() Group {
+	return slices.MaxFunc(append(s.Groups, Group{}), func(a, b Group) int { return cmp.Compare(a.Min, b.Min) })
 }
 
 // SlowestGroup is the group with the longest evaluation.

@@ -47,7 +47,8 @@ func measure(ctx context.Context, o options) (s Step, err error) {
 	if err != nil {
 		return s, err
 	}
-	m := &measurement{start: time.Now(), Step: Step{Nodes: o.nodes, GPUs: o.nodes * o.gpus, Split: o.split}}
+	m := &measurement{start: time.Now(), Step: Step{Date: time.Now().UTC().Format(time.DateOnly),
+		Nodes: o.nodes, GPUs: o.nodes * o.gpus, Split: o.split}}
 	if m.lab, err = start(ctx, o, dir); err != nil {
 		return s, err
 	}
