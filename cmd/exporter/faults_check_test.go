@@ -79,8 +79,9 @@ type GPUCheck struct {
 	allocated []float64 // the memory of the latest steps
 	marks     []mark    // in a time without faults
 	offered   map[string]bool
-	seeks     bool // it was not there when a session began
-	refused   bool // its process lists may be missing
+	seeks     bool    // it was not there when a session began
+	refused   bool    // its process lists or samples may be missing
+	estimated float64 // seconds in which that was so
 }
 
 // mark is a moment of a GPU that works: what it says, and what is true.
@@ -253,6 +254,9 @@ func (c *checker) learn() {
 		k.refused = false
 		for _, f := range c.w.faults {
 			k.refused = k.refused || f.dev == i && f.kind == "refused" && c.at >= f.from && c.at < f.to+40*time.Second
+		}
+		if k.refused {
+			k.estimated += (c.at - c.before).Seconds()
 		}
 	}
 	for _, p := range c.accepted {
@@ -437,7 +441,8 @@ func (c *checker) counters() {
 		}
 		switch t := &c.devs[k.dev]; k.family {
 		case "gpu_busy_seconds_total":
-			worked, slack := t.sampled, 0.5
+			// Where the samples are refused, the driver's last sampling period stands for the time between two polls.
+			worked, slack := t.sampled, 0.5+0.1*t.estimated
 			if k.dev == GPUMIG {
 				worked, slack = t.busy, 2.5+0.02*t.busy // the instances' figures are profiles, not samples
 			}
