@@ -227,7 +227,7 @@ func table() []row {
 			assertions: together(valuesEnd("$a", 22*s, 40*s, 60*s), is(20*s, ended, `gpu_xid_events_total{$a,xid="95"}`, 1),
 				is(20*s, 40*s, `gpu_recovery_action{$a,action="reset"}`, 1),
 				is(60*s, ended, `gpu_recovery_action{$a,action="reset"}`, 0), allocated(started, ended)),
-			fires: []string{"GPUUnavailable a"}, mayFire: []string{"GPUXIDFatal a 95", "GPURepairRequired a"}},
+			fires: []string{"GPUUnavailable a"}, mayFire: []string{"GPUXIDFatal a 95", "GPURepairRequired a", "GPUVerdictsDisagree a"}},
 		{name: "gpu-missing", summary: "a GPU was missing when the library was loaded", fault: span{0, 20 * s},
 			symptom: `gpu_node_devices{$n,state="missing"} == 1`, within: started,
 			script: "at 0s gpu 0 remove\nat 20s gpu 0 restore\n",
@@ -252,7 +252,8 @@ func table() []row {
 			assertions: together(valuesEnd("$a", 21*s, 48*s, 90*s)[:1], is(started, 48*s, "gpu_device_up{$b}", 1),
 				one(never(53*s, ended, "gpu_device_up{$b}"))),
 			fires: []string{"GPUUnavailable a", "GPUExporterDown"}},
-		{name: "call-refused", summary: "a call is refused", fault: down, symptom: `rate(gpu_exporter_call_errors_total{$n}[3s]) > 0`,
+		{name: "call-refused", summary: "any single call is refused, hangs, or returns garbage, from the start or later", fault: down,
+			symptom: `rate(gpu_exporter_call_errors_total{$n}[3s]) > 0`,
 			script: "at 15s gpu 0 Temperature[gpu] = !UNKNOWN\nat 15s gpu 0 TemperatureV = !UNKNOWN\nat 40s gpu 0 Temperature[gpu] = " +
 				"default\nat 40s gpu 0 TemperatureV = default\n",
 			assertions: together(one(never(20*s, 40*s, `gpu_temperature_celsius{$a,sensor="gpu"}`),
@@ -322,7 +323,8 @@ func table() []row {
 			assertions: together(is(started, 14*s, "gpu_allocation_ratio{$a}", 0), one(never(20*s, 40*s, "gpu_allocation_ratio{$a}")),
 				is(started, ended, "gpu_allocation_ratio{$b}", 1), is(48*s, ended, "gpu_allocation_ratio{$a}", 0)),
 			fires: []string{"GPUAllocationUnknown"}, mayFire: []string{"GPUUsedWithoutAllocation", "GPUUsedWithoutAllocation a"}},
-		{name: "pid-reused", summary: "a process exits, its cgroup file is garbage, or its PID is reused", fault: span{16 * s, 20 * s},
+		{name: "pid-reused", summary: "a process exits, its cgroup file is garbage, its PID is reused, or a pod creates cgroups with " +
+			"the names of another", fault: span{16 * s, 20 * s},
 			scenario: sharedGPU("process gpu=0 pid=103 memory=1GiB busy=0%\nprocess gpu=0 pid=100 memory=20GiB busy=50% period=1s " +
 				"to=16s\nprocess gpu=0 pid=101 memory=10GiB busy=10% period=1s\nprocess gpu=0 pid=100 memory=20GiB busy=50% period=1s " +
 				"from=20s\n"),
@@ -333,7 +335,8 @@ func table() []row {
 				grows(22*s, ended, `gpu_container_busy_seconds_total{$a,pod="p"}`, 0, 0.5),
 				grows(22*s, ended, `gpu_container_busy_seconds_total{$a,pod="q"}`, 20, 34),
 				one(assertion{24 * s, ended, `(gpu_container_memory_used_bytes{$a,pod="q"} < 29 * 2^30)[$w:1s]`}))},
-		{name: "cgroup-garbage", summary: "a process exits, its cgroup file is garbage, or its PID is reused", fault: span{16 * s, 20 * s},
+		{name: "cgroup-garbage", summary: "a process exits, its cgroup file is garbage, its PID is reused, or a pod creates cgroups with " +
+			"the names of another", fault: span{16 * s, 20 * s},
 			scenario: sharedGPU("process gpu=0 pid=103 memory=1GiB busy=0%\nprocess gpu=0 pid=100 memory=20GiB busy=50% period=1s " +
 				"to=16s\nprocess gpu=0 pid=101 memory=10GiB busy=10% period=1s\nprocess gpu=0 pid=102 memory=20GiB busy=50% period=1s " +
 				"from=20s\n"),
