@@ -187,16 +187,24 @@ func priced(by, hours string) string {
 // were not: a container in MIG before Hopper has no activity, which is neither busy nor unused.
 func measured(by, selector string) string {
 	busy := total(by, kept(records("workload:gpu_busy_seconds:increase30m", selector)))
-	return busy + " / (" + busy + " + " + total(by, kept(records("workload:gpu_unused_seconds:increase30m", selector))) + " > 0)"
+	return busy + " / (" + accounted(by, selector) + " > 0)"
 }
 
 func unmeasured(by, selector string) string {
-	sum := func(metric string) string {
-		return total(by, kept(records("workload:"+metric+":increase30m", selector)))
-	}
-	allocated := sum("gpu_allocated_seconds")
-	return "clamp_min(" + allocated + " - (" + sum("gpu_busy_seconds") + " + " + sum("gpu_unused_seconds") + " or 0 * " +
-		allocated + "), 0)"
+	allocated := total(by, kept(records("workload:gpu_allocated_seconds:increase30m", selector)))
+	return "clamp_min(" + allocated + " - (" + accounted(by, selector) + " or 0 * " + allocated + "), 0)"
+}
+
+// partlyMeasured is unmeasured of those of which some time was measured: a range less to read.
+func partlyMeasured(by, selector string) string {
+	return "clamp_min(" + total(by, kept(records("workload:gpu_allocated_seconds:increase30m", selector))) + " - (" +
+		accounted(by, selector) + "), 0)"
+}
+
+// accounted are the busy and unused GPU-hours.
+func accounted(by, selector string) string {
+	return total(by, kept(records("workload:gpu_busy_seconds:increase30m", selector))) + " + " +
+		total(by, kept(records("workload:gpu_unused_seconds:increase30m", selector)))
 }
 
 // events sums a recording rule of five-minute increases over the range that is shown.

@@ -116,7 +116,8 @@ func TestMonthOfAlerts(t *testing.T) {
 		s := replay.New(t, alerts.Default())
 		s.Groups = slices.DeleteFunc(s.Groups, func(g *replay.Group) bool {
 			return !slices.ContainsFunc([]string{"-models", "-problems", "-allocation", "-self", "alerts-gpus", "alerts-errors",
-				"alerts-repairs", "alerts-capacity", "alerts-exporter", "alerts-exporter-state"}, func(end string) bool { return strings.HasSuffix(g.Name(), end) })
+				"alerts-repairs", "alerts-capacity", "alerts-exporter", "alerts-exporter-state"},
+				func(end string) bool { return strings.HasSuffix(g.Name(), end) })
 		})
 		servers = append(servers, s)
 	}
