@@ -78,6 +78,10 @@ func TestParsePlan(t *testing.T) {
 		p.severalNodes != 2000 {
 		t.Errorf("%+v", p)
 	}
+	fewer := plan{options: options{interval: time.Minute, split: byCluster, gpus: 8}, several: 3, severalNodes: 1500}
+	if err := fewer.parse("2000", "8m"); err != nil || fewer.severalNodes != 1500 {
+		t.Errorf("%+v, %v", fewer, err)
+	}
 	for _, bad := range []struct{ nodes, period, split string }{{"x", "8m", byCluster}, {"-1", "8m", byCluster}, {"5", "1m", byCluster},
 		{"5", "x", byCluster}, {"5", "8m", "rack"}, {"0", "8m", byCluster}} {
 		p := plan{options: options{interval: time.Minute, split: bad.split}, several: 3}

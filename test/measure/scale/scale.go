@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -41,7 +42,7 @@ func Run(ctx context.Context, args []string) error {
 	f.IntVar(&p.gpus, "gpus", 8, "GPUs of each node")
 	f.IntVar(&p.several, "servers", 3, "Prometheus servers of the last step, which write to one VictoriaMetrics; 1: "+
 		"no such step")
-	f.IntVar(&p.severalNodes, "several-nodes", 0, "nodes of the last step (default as the step before)")
+	f.IntVar(&p.severalNodes, "several-nodes", 0, "nodes of the last step (default the most of --nodes)")
 	f.StringVar(&p.split, "split", byCluster, "how several servers share the nodes: cluster or node")
 	period := f.String("period", "8m,8m,20m", "how `long` each fleet is scraped, separated by commas")
 	f.DurationVar(&p.interval, "interval", time.Minute, "scrape and evaluation interval")
@@ -72,8 +73,10 @@ func (p *plan) parse(nodes, period string) (err error) {
 		}
 		if n > 0 {
 			p.sizes = append(p.sizes, n)
-			p.severalNodes = max(p.severalNodes, n)
 		}
+	}
+	if p.severalNodes == 0 && len(p.sizes) > 0 {
+		p.severalNodes = slices.Max(p.sizes)
 	}
 	for s := range strings.SplitSeq(period, ",") {
 		d, err := time.ParseDuration(strings.TrimSpace(s))
