@@ -214,6 +214,17 @@ func recordings() []recording {
 				`10m | workload:gpu_pods:count | workload:gpu_pods:count{namespace="team",workload_type="deployment",workload="web"} 2`,
 				`10m | round(namespace:gpu_busy_seconds:rate5m, 0.001) | {namespace="team",model="a"} 2`,
 			}},
+		{name: "pods of which only counters are left",
+			series: `gpu_container_allocated_seconds_total{$A,$P,container="c"} 0+60x60
+				gpu_container_allocated_seconds_total{$B,$Q,container="c"} 0+60x60` + "\n" +
+				owner + `q-0",workload_type="deployment",workload="web"} 1x60`,
+			asks: []string{`10m | pod:gpu_workload:info | ` +
+				`pod:gpu_workload:info{node="n1",namespace="team",pod="p-0",workload_type="pod",workload="p-0"} 1 & ` +
+				`pod:gpu_workload:info{node="n1",namespace="team",pod="q-0",workload_type="deployment",workload="web"} 1`}},
+		{name: "limited clocks",
+			series: `gpu_clock_limited_seconds_total{$A,reason="power_cap"} 0+30x60
+				gpu_clock_limited_seconds_total{$B,reason="power_cap"} 7x60`,
+			asks: []string{`10m | round(gpu:gpu_clock_limited_seconds:rate5m, 0.001) | {$A,reason="power_cap"} 0.5`}},
 		{name: "the exporter's own word goes before the rule's",
 			series: dev("$A", "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x60", "1x60") + podInfo("n1", "p-0",
 				"PyTorchJob", "train",
