@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat/guide"
 )
 
 // verdict says whether a query works with gpu-exporter as with the other exporter.
@@ -35,7 +36,7 @@ type result struct {
 
 // entry is a family, and the page that it is on.
 type entry struct {
-	compat.Entry
+	guide.Entry
 	release compat.Release
 }
 
@@ -49,7 +50,7 @@ type checker struct {
 func newChecker(rewrite bool) (*checker, error) {
 	c := &checker{map[string]entry{}, map[string]bool{}, rewrite, parser.NewParser(parser.Options{EnableExperimentalFunctions: true})}
 	for _, release := range []compat.Release{compat.NvidiaSMI, compat.DCGM49, compat.DCGM48} { // the last one wins
-		list, err := compat.Entries(release)
+		list, err := guide.Entries(release)
 		if err != nil {
 			return nil, err
 		}
@@ -125,7 +126,7 @@ func (c *checker) check(q query) (_ result, ours bool) {
 			set("--compat.device-label=" + name)
 		case known[name] || slices.Contains(targetLabels, name):
 		default:
-			if reason, instead, ok := compat.Missing(name); ok {
+			if reason, instead, ok := guide.Missing(name); ok {
 				because(missing, "label %s: %s%s", name, reason, use(instead))
 			} else if !created(expr, name) {
 				because(differs, "label %s is not on the page: keep the relabeling or pod label that adds it", name)
@@ -168,7 +169,7 @@ func (c *checker) check(q query) (_ result, ours bool) {
 			return nil
 		}
 		if !ok {
-			if reason, instead, ok := compat.Missing(name); ok {
+			if reason, instead, ok := guide.Missing(name); ok {
 				because(missing, "%s: %s%s", name, reason, use(instead))
 			} else if !c.matches(name) {
 				because(missing, "%s: gpu-exporter has no such metric; if a rule or adapter creates it, check its "+

@@ -12,7 +12,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/alerts"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
-	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat/guide"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/reference"
 	"github.com/gpu-exporter/gpu-exporter/report/render"
 )
@@ -61,12 +61,12 @@ func generate(root string) (map[string][]byte, error) {
 		return nil, err
 	}
 	files["docs/metrics-by-gpu.csv"] = []byte(reference.AvailabilityCSV(boards))
-	names, err := compat.Markdown()
+	names, err := guide.Markdown()
 	if err != nil {
 		return nil, err
 	}
 	files["docs/compatibility-dcgm.md"] = []byte(names)
-	if names, err = compat.MarkdownSMI(); err != nil {
+	if names, err = guide.MarkdownSMI(); err != nil {
 		return nil, err
 	}
 	files["docs/compatibility-nvidia-gpu-exporter.md"] = []byte(names)

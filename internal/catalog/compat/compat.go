@@ -2,8 +2,7 @@
 // autoscalers and recording rules written for it keep working.
 //
 // Nothing is measured here: each row of table.csv names families of the catalog, which are read through the catalog's
-// own readers and scaled. What they do not have is listed as missing, with its reason. docs/compatibility-dcgm.md is
-// generated from the same rows.
+// own readers and scaled. Package guide renders the documentation of the same rows, with what is missing.
 //
 // Sources of the names: for 4.8 the collector file of its releases and NVIDIA's list of DCGM fields; for 4.9 its
 // release notes (renamed fields, units, the label of the driver version), the field list of DCGM 4.7 and the table of base-unit
@@ -32,28 +31,31 @@ func New(o Options) (*Page, error) {
 		p.families[f.Name] = f
 	}
 	for _, row := range p.rows {
-		for _, f := range []*figure{row.gpu, row.instance, row.container} {
+		for _, f := range []*Figure{row.GPU, row.Instance, row.Container} {
 			if f == nil {
 				continue
 			}
 			if err := f.check(p.families); err != nil {
-				return nil, fmt.Errorf("%s: %w", row.name, err)
+				return nil, fmt.Errorf("%s: %w", row.Name, err)
 			}
 		}
 	}
 	return p, nil
 }
 
+// Rows returns the rows of the table, in its order.
+func (p *Page) Rows() []Row { return p.rows }
+
 // Families returns the rows as the collector takes them, in the order of the table.
 func (p *Page) Families() []catalog.Family {
 	out := make([]catalog.Family, 0, len(p.rows))
 	for _, r := range p.rows {
 		out = append(out, catalog.Family{
-			Name: r.nameIn(p.Release), Type: r.typ, Help: r.helpIn(p.Release), Scope: catalog.ScopeCompat,
+			Name: r.nameIn(p.Release), Type: r.Type, Help: r.helpIn(p.Release), Scope: catalog.ScopeCompat,
 			Labels: append(p.labelNames(), r.own()...), Stability: catalog.Stable,
 			Read: func(v *gpu.View, emit catalog.Emit) { p.read(&r, v, emit) },
 		})
-		if p.Release == NvidiaSMI && p.families[r.gpu.of[0].name].Scope == catalog.ScopeInstance {
+		if p.Release == NvidiaSMI && p.families[r.GPU.Of[0].Name].Scope == catalog.ScopeInstance {
 			out[len(out)-1].Labels = []string{"uuid", "gpu_instance_id"}
 			out[len(out)-1].Read = func(v *gpu.View, emit catalog.Emit) { p.readInstances(&r, v, emit) }
 		}
@@ -65,10 +67,10 @@ func (p *Page) Families() []catalog.Family {
 }
 
 // read emits the series of a row.
-func (p *Page) read(r *row, v *gpu.View, emit catalog.Emit) {
+func (p *Page) read(r *Row, v *gpu.View, emit catalog.Emit) {
 	f := p.frameOf(v)
 	scale := r.scaleIn(p.Release)
-	ofGPU, ofInstance, ofContainer := r.gpu.read(p, v), r.instance.read(p, v), r.container.read(p, v)
+	ofGPU, ofInstance, ofContainer := r.GPU.read(p, v), r.Instance.read(p, v), r.Container.read(p, v)
 	show := func(d *device, in *instance, to gpu.Container, readings []reading) {
 		for _, x := range readings {
 			emit(scale(x.value), p.labels(f, d, in, to, x.own)...)
@@ -84,20 +86,20 @@ func (p *Page) read(r *row, v *gpu.View, emit catalog.Emit) {
 		for j := range d.parts {
 			in := &d.parts[j]
 			readings := ofGPU[key{gpu: d.uuid}]
-			if r.instance != nil && in.uuid != "" {
+			if r.Instance != nil && in.uuid != "" {
 				readings = ofInstance[key{gpu: d.uuid, instance: in.uuid}]
 			}
 			switch n := len(in.containers); {
 			case n == 1:
 				show(d, in, in.containers[0], readings)
-			case n == 0 || n > maxRepeats || r.container != nil:
+			case n == 0 || n > MaxRepeats || r.Container != nil:
 				show(d, in, none, readings)
 			default:
 				for _, to := range in.containers {
 					show(d, in, to, readings)
 				}
 			}
-			if r.container == nil || len(in.containers) < 2 {
+			if r.Container == nil || len(in.containers) < 2 {
 				continue
 			}
 			// Beside a shared device is each container's own part, as in dcgm-exporter.
@@ -110,6 +112,6 @@ func (p *Page) read(r *row, v *gpu.View, emit catalog.Emit) {
 	}
 }
 
-// maxRepeats is the maximum number of containers of one GPU or instance for which its readings are repeated; above,
+// MaxRepeats is the maximum number of containers of one GPU or instance for which its readings are repeated; above,
 // they occur once. Otherwise a node with some hundred containers would have a page of tens of megabytes.
-const maxRepeats = 16
+const MaxRepeats = 16

@@ -3,8 +3,6 @@ package compat_test
 import (
 	"math"
 	"os"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -359,66 +357,6 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// Every label that dcgm-exporter can set is in labels.csv, and what labels.csv says is what the page has.
-func TestLabelsOfUpstream(t *testing.T) {
-	labels, err := compat.Labels()
-	if err != nil {
-		t.Fatal(err)
-	}
-	listed := map[string]compat.Label{}
-	for _, l := range labels {
-		listed[l.Name] = l
-		if named := l.Here != ""; named == (l.Is == "equal") {
-			t.Errorf("%s is %s, with the text %q", l.Name, l.Is, l.Here)
-		}
-	}
-	text, err := os.ReadFile("testdata/dcgm-exporter-labels.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	theirs := map[string]bool{"(pod labels)": true}
-	for line := range strings.Lines(string(text)) {
-		if fields := strings.Fields(line); fields[0] != "#" {
-			for _, name := range fields[1:] {
-				theirs[name] = true
-				if _, ok := listed[name]; !ok {
-					t.Errorf("%s of %s is not listed", name, fields[0])
-				}
-			}
-		}
-	}
-	for name, l := range listed {
-		if theirs[name] != (l.Upstream != "") {
-			t.Errorf("%s: upstream has it: %v, labels.csv names %q", name, theirs[name], l.Upstream)
-		}
-	}
-	for _, release := range []compat.Release{compat.DCGM48, compat.DCGM49} {
-		here := map[string]bool{"(pod labels)": true}
-		for _, f := range pageOf(t, compat.Options{Release: release, DeviceLabels: compat.DeviceLabels()}).Families() {
-			for _, l := range f.Labels {
-				here[l] = true
-			}
-		}
-		// The differences between the releases.
-		if release == compat.DCGM49 {
-			if here["Hostname"] || here["DCGM_FI_DRIVER_VERSION"] || !here["DCGM_FI_SYSTEM_DRIVER_VERSION"] {
-				t.Errorf("the labels of 4.9 are those of 4.8")
-			}
-			here["Hostname"], here["DCGM_FI_DRIVER_VERSION"] = true, true
-			delete(here, "DCGM_FI_SYSTEM_DRIVER_VERSION")
-		}
-		for name, l := range listed {
-			if here[name] == (l.Is == "absent") {
-				t.Errorf("%s: %s is %s, and the page has it: %v", release, name, l.Is, here[name])
-			}
-			delete(here, name)
-		}
-		for name := range here {
-			t.Errorf("%s: %s is not listed", release, name)
-		}
-	}
-}
-
 // The labels of an allocation: the replica of a shared GPU where there is a series for each, and the DRA device.
 func TestWorkloadLabels(t *testing.T) {
 	claim := gpu.ClaimDevice{Namespace: "ml", Name: "train-gpu-x", Driver: "gpu.nvidia.com", Pool: "node-1", Device: "gpu-0"}
@@ -636,70 +574,10 @@ func TestXIDs(t *testing.T) {
 		map[string]float64{"0  13": 3, "0  31": 0})
 }
 
-// What programs that check queries learn of a page.
-func TestEntries(t *testing.T) {
-	entries, err := compat.Entries(compat.DCGM48)
-	if err != nil || len(entries) < 120 {
-		t.Fatal(len(entries), err)
-	}
-	i := slices.IndexFunc(entries, func(e compat.Entry) bool { return e.Name == "DCGM_FI_DEV_SM_CLOCK" })
-	if e := entries[i]; e.Query != `gpu_clock_hertz{clock="sm"}` || e.Factor != 1e-6 || e.Differs != "" ||
-		!slices.Contains(e.Labels, "UUID") {
-		t.Errorf("%+v", e)
-	}
-	for name, want := range map[string]bool{"DCGM_FI_PROF_PIPE_INT_ACTIVE": true, "DCGM_EXP_P2P_STATUS": true, "peer_gpu": true,
-		"vgpu": false, "DCGM_FI_DEV_NOTHING": false} {
-		if _, _, ok := compat.Missing(name); ok != want {
-			t.Errorf("%s is listed as missing: %v", name, ok)
-		}
-	}
-}
-
 // Without a driver and without GPUs there is nothing.
 func TestEmptyView(t *testing.T) {
 	p := newPage(t, compat.DCGM49)
 	for _, f := range p.Families() {
 		f.Read(&gpu.View{Node: "n"}, func(float64, ...string) { t.Errorf("%s is empty", f.Name) })
-	}
-}
-
-// Every name of ours that the guides and the table speak of is in the catalog, and every one of dcgm-exporter in
-// the table, or in its list of what is missing.
-func TestGuidesNameWhatExists(t *testing.T) {
-	ours := regexp.MustCompile(`\bgpu_[a-z0-9_]*[a-z0-9]\b(?:_?[*{])?`)
-	theirs := regexp.MustCompile(`\bDCGM_[A-Z0-9_]*[A-Z0-9]\b(?:_?\*)?`)
-	table, err := compat.Markdown()
-	if err != nil {
-		t.Fatal(err)
-	}
-	docs := filepath.Join("..", "..", "..", "docs")
-	for _, file := range []string{"compatibility-dcgm.md", "migrate-from-dcgm-exporter.md", "migrate-from-nvidia-gpu-exporter.md"} {
-		text, err := os.ReadFile(filepath.Join(docs, file))
-		if err != nil {
-			t.Fatal(err)
-		}
-		names := ours.FindAllString(string(text), -1)
-		if len(names) < 15 {
-			t.Errorf("%s names %d families", file, len(names))
-		}
-		for _, name := range names {
-			if strings.HasSuffix(name, "*") || name == "gpu_uuid" { // a label of links
-				continue
-			}
-			name = strings.TrimSuffix(name, "{")
-			if _, ok := catalog.Lookup(name); !ok {
-				t.Errorf("%s names %s, which the catalog does not have", file, name)
-			}
-		}
-		for _, name := range theirs.FindAllString(string(text), -1) {
-			if !strings.Contains(table, "`"+strings.TrimSuffix(name, "(")) && !strings.HasSuffix(name, "*") {
-				t.Errorf("%s names %s, which the table does not have", file, name)
-			}
-		}
-		for _, link := range regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`).FindAllStringSubmatch(string(text), -1) {
-			if _, err := os.Stat(filepath.Join(docs, link[1])); err != nil {
-				t.Errorf("%s links %s, which is not there", file, link[1])
-			}
-		}
 	}
 }

@@ -13,88 +13,88 @@ import (
 )
 
 // parseFigure parses a cell of a table, such as "rate a{x=y} + b / c" or "latest a + b by x"; nil of an empty cell.
-func parseFigure(text string) *figure {
+func parseFigure(text string) *Figure {
 	if text == "" {
 		return nil
 	}
-	f := &figure{}
-	to, next := &f.of, ""
+	f := &Figure{}
+	to, next := &f.Of, ""
 	for word := range strings.FieldsSeq(text) {
 		switch {
 		case next == "by":
-			f.by, next = word, ""
+			f.By, next = word, ""
 		case next == "&":
 			f.mask, _ = strconv.Atoi(word)
 			next = ""
 		case word == "none" || word == "+":
-		case slices.Contains(operators, operator(word)):
-			f.operator = operator(word)
+		case slices.Contains(operators, Operator(word)):
+			f.Operator = Operator(word)
 		case word == "-":
-			to = &f.less
+			to = &f.Less
 		case word == "/":
-			to = &f.over
+			to = &f.Over
 		case word == "by" || word == "&":
 			next = word
 		default:
 			name, selector, _ := strings.Cut(strings.TrimSuffix(word, "}"), "{")
-			*to = append(*to, term{name, strings.FieldsFunc(selector, func(r rune) bool { return r == '=' || r == ';' })})
+			*to = append(*to, Term{name, strings.FieldsFunc(selector, func(r rune) bool { return r == '=' || r == ';' })})
 		}
 	}
 	return f
 }
 
 // check finds families, labels and scopes that do not exist or do not match.
-func (f *figure) check(families map[string]catalog.Family) error {
+func (f *Figure) check(families map[string]catalog.Family) error {
 	var scope catalog.Scope
-	for i, t := range slices.Concat(f.of, f.less, f.over) {
-		row, ok := families[t.name]
+	for i, t := range slices.Concat(f.Of, f.Less, f.Over) {
+		row, ok := families[t.Name]
 		switch {
 		case !ok:
-			return fmt.Errorf("no family %s in the catalog", t.name)
+			return fmt.Errorf("no family %s in the catalog", t.Name)
 		case i > 0 && row.Scope != scope:
-			return fmt.Errorf("%s has another scope than %s", t.name, f.of[0].name)
-		case f.operator == rate && row.Type != catalog.Counter:
-			return fmt.Errorf("%s is not a counter", t.name)
+			return fmt.Errorf("%s has another scope than %s", t.Name, f.Of[0].Name)
+		case f.Operator == Rate && row.Type != catalog.Counter:
+			return fmt.Errorf("%s is not a counter", t.Name)
 		}
 		scope = row.Scope
-		for j := 0; j < len(t.with); j += 2 {
-			if !slices.Contains(row.Labels, t.with[j]) {
-				return fmt.Errorf("%s has no label %s", t.name, t.with[j])
+		for j := 0; j < len(t.With); j += 2 {
+			if !slices.Contains(row.Labels, t.With[j]) {
+				return fmt.Errorf("%s has no label %s", t.Name, t.With[j])
 			}
 		}
-		if f.by != "" && !slices.Contains(row.Labels, f.by) {
-			return fmt.Errorf("%s has no label %s", t.name, f.by)
+		if f.By != "" && !slices.Contains(row.Labels, f.By) {
+			return fmt.Errorf("%s has no label %s", t.Name, f.By)
 		}
 	}
 	return nil
 }
 
 // read returns the readings of a view. A nil figure has none.
-func (f *figure) read(p *Page, v *gpu.View) map[key][]reading {
-	if f == nil || f.of == nil {
+func (f *Figure) read(p *Page, v *gpu.View) map[key][]reading {
+	if f == nil || f.Of == nil {
 		return nil
 	}
-	switch f.operator {
-	case latest:
+	switch f.Operator {
+	case Latest:
 		return f.readLatest(p, v)
-	case last5m:
+	case Last5m:
 		return f.readLast(p, v)
-	case events:
+	case Events:
 		return f.readEvents(p, v)
-	case health:
+	case Health:
 		return f.readHealth(p, v)
-	case rate:
+	case Rate:
 		return f.readIncrease(p, v)
 	}
 	out := map[key][]reading{}
-	switch f.operator {
-	case count:
-		all := p.sums(v, f.of[0], "")
+	switch f.Operator {
+	case Count:
+		all := p.sums(v, f.Of[0], "")
 		for k := range all {
 			out[k] = []reading{{value: float64(len(all))}}
 		}
-	case state, state1:
-		p.families[f.of[0].name].Read(v, func(value float64, labels ...string) {
+	case State, State1:
+		p.families[f.Of[0].Name].Read(v, func(value float64, labels ...string) {
 			k := key{gpu: labels[1]}
 			if len(out[k]) == 0 {
 				out[k] = []reading{{value: -1}}
@@ -103,7 +103,7 @@ func (f *figure) read(p *Page, v *gpu.View) map[key][]reading {
 			r := &out[k][0]
 			if value == 1 {
 				r.value = float64(len(r.own))
-				if f.operator == state1 {
+				if f.Operator == State1 {
 					r.value++
 				}
 			}
@@ -121,12 +121,12 @@ func (f *figure) read(p *Page, v *gpu.View) map[key][]reading {
 // readLast returns the increases in the last five minutes. A code without an earlier value counts from 0: its series
 // begins with the first occurrence. Codes that never occurred have no series, and a GPU without any has one without a
 // code, as in dcgm-exporter.
-func (f *figure) readLast(p *Page, v *gpu.View) map[key][]reading {
+func (f *Figure) readLast(p *Page, v *gpu.View) map[key][]reading {
 	out, before := map[key][]reading{}, sums{}
 	if views := p.lastFiveMinutes(v); views != nil {
-		before = p.sums(views[0], f.of[0], f.by)
+		before = p.sums(views[0], f.Of[0], f.By)
 	}
-	for k, now := range p.sums(v, f.of[0], f.by) {
+	for k, now := range p.sums(v, f.Of[0], f.By) {
 		for _, label := range ordered(now) {
 			if x := now[label]; x > 0 {
 				out[k] = append(out[k], reading{max(0, x-before[k][label]), []string{label, fiveMinutesText}})
@@ -144,11 +144,11 @@ var clockEvents = []string{"gpu_idle", "clocks_setting", "power_cap", "hw_slowdo
 	"hw_thermal", "hw_power_brake", "display_clocks"}
 
 // readHealth returns the health by watch, in DCGM's numbers: 0 passes, 10 warns, 20 fails.
-func (f *figure) readHealth(p *Page, v *gpu.View) map[key][]reading {
-	none := p.sums(v, term{"gpu_recovery_action", []string{"action", string(gpu.RecoveryNone)}}, "")
-	failed, pending := p.sums(v, term{name: "gpu_row_remap_failed"}, ""), p.sums(v, term{name: "gpu_row_remap_pending"}, "")
+func (f *Figure) readHealth(p *Page, v *gpu.View) map[key][]reading {
+	none := p.sums(v, Term{"gpu_recovery_action", []string{"action", string(gpu.RecoveryNone)}}, "")
+	failed, pending := p.sums(v, Term{Name: "gpu_row_remap_failed"}, ""), p.sums(v, Term{Name: "gpu_row_remap_pending"}, "")
 	out := map[key][]reading{}
-	for k, up := range p.sums(v, f.of[0], "") {
+	for k, up := range p.sums(v, f.Of[0], "") {
 		all := reading{0, []string{"ALL", "DCGM_FR_OK"}}
 		if recommended, ok := none[k]; up[""] == 0 || ok && recommended[""] == 0 {
 			all = reading{20, []string{"ALL", "DCGM_FR_UNKNOWN"}}
@@ -169,10 +169,10 @@ func (f *figure) readHealth(p *Page, v *gpu.View) map[key][]reading {
 }
 
 // readEvents counts, for each bit of a mask, the views of the last five minutes in which it was set.
-func (f *figure) readEvents(p *Page, v *gpu.View) map[key][]reading {
+func (f *Figure) readEvents(p *Page, v *gpu.View) map[key][]reading {
 	counts := map[key]map[int]float64{}
 	for _, v := range append(slices.Clone(p.lastFiveMinutes(v)), v) {
-		for k, mask := range p.sums(v, f.of[0], "") {
+		for k, mask := range p.sums(v, f.Of[0], "") {
 			if counts[k] == nil {
 				counts[k] = map[int]float64{}
 			}
@@ -196,8 +196,8 @@ func (f *figure) readEvents(p *Page, v *gpu.View) map[key][]reading {
 }
 
 // readLevel returns the current values.
-func (f *figure) readLevel(p *Page, v *gpu.View) map[key][]reading {
-	of, less, over := p.tables(v, f.of, f.by), p.tables(v, f.less, ""), p.tables(v, f.over, "")
+func (f *Figure) readLevel(p *Page, v *gpu.View) map[key][]reading {
+	of, less, over := p.tables(v, f.Of, f.By), p.tables(v, f.Less, ""), p.tables(v, f.Over, "")
 	out := map[key][]reading{}
 	for k, now := range of[0] {
 		for _, label := range ordered(now) {
@@ -217,7 +217,7 @@ func (f *figure) readLevel(p *Page, v *gpu.View) map[key][]reading {
 				x = float64(min(1, int(x)&f.mask))
 			}
 			r := reading{value: x}
-			if f.by != "" {
+			if f.By != "" {
 				r.own = []string{label}
 			}
 			out[k] = append(out[k], r)
@@ -227,7 +227,7 @@ func (f *figure) readLevel(p *Page, v *gpu.View) map[key][]reading {
 }
 
 // tables returns the sums of several terms; nil without any.
-func (p *Page) tables(v *gpu.View, terms []term, by string) []sums {
+func (p *Page) tables(v *gpu.View, terms []Term, by string) []sums {
 	var out []sums
 	for _, t := range terms {
 		out = append(out, p.sums(v, t, by))
@@ -255,8 +255,8 @@ func add(tables []sums, k key, label string) (total float64, ok bool) {
 }
 
 // readIncrease returns the increase in the last minute, or since the series began within it.
-func (f *figure) readIncrease(p *Page, v *gpu.View) map[key][]reading {
-	tables := func(v *gpu.View) (of, over []sums) { return p.tables(v, f.of, f.by), p.tables(v, f.over, "") }
+func (f *Figure) readIncrease(p *Page, v *gpu.View) map[key][]reading {
+	tables := func(v *gpu.View) (of, over []sums) { return p.tables(v, f.Of, f.By), p.tables(v, f.Over, "") }
 	of, over := tables(v)
 	out := map[key][]reading{}
 	waiting := map[key]bool{}
@@ -272,7 +272,7 @@ func (f *figure) readIncrease(p *Page, v *gpu.View) map[key][]reading {
 			total, ok := increaseOf(ofBefore, of, k)
 			var whole float64
 			var known bool
-			if f.over == nil {
+			if f.Over == nil {
 				whole = p.secondsBetween(before, v, k.gpu)
 				known = whole > 0
 			} else {
@@ -286,7 +286,7 @@ func (f *figure) readIncrease(p *Page, v *gpu.View) map[key][]reading {
 				continue
 			}
 			value := total / whole
-			if f.over != nil {
+			if f.Over != nil {
 				value = min(1, value) // the driver rounds
 			}
 			out[k] = []reading{{value: value}}
@@ -309,10 +309,10 @@ func increaseOf(before, now []sums, k key) (total float64, ok bool) {
 }
 
 // readLatest returns the last code of each GPU, 0 if there was none.
-func (f *figure) readLatest(p *Page, v *gpu.View) map[key][]reading {
-	when := p.sums(v, f.of[1], f.by)
+func (f *Figure) readLatest(p *Page, v *gpu.View) map[key][]reading {
+	when := p.sums(v, f.Of[1], f.By)
 	out := map[key][]reading{}
-	for k, counts := range p.sums(v, f.of[0], f.by) {
+	for k, counts := range p.sums(v, f.Of[0], f.By) {
 		code, at := "0", 0.0
 		for _, label := range ordered(counts) {
 			if t, n := when[k][label], counts[label]; n > 0 && (t > at || t == at && number(label) > number(code)) {
@@ -326,9 +326,9 @@ func (f *figure) readLatest(p *Page, v *gpu.View) map[key][]reading {
 
 // sums reads a family of a view through the catalog and adds up the series that the term selects, by what they are of
 // and by the label by ("" without one).
-func (p *Page) sums(v *gpu.View, t term, by string) sums {
+func (p *Page) sums(v *gpu.View, t Term, by string) sums {
 	out := sums{}
-	row := p.families[t.name]
+	row := p.families[t.Name]
 	scope := len(row.Scope.Labels())
 	own := func(labels []string, name string) string { return labels[scope+slices.Index(row.Labels, name)] }
 	row.Read(v, func(value float64, labels ...string) {
@@ -339,8 +339,8 @@ func (p *Page) sums(v *gpu.View, t term, by string) sums {
 		case catalog.ScopeContainer:
 			k.container = gpu.Container{Namespace: labels[3], Pod: labels[4], Name: labels[5]}
 		}
-		for i := 0; i < len(t.with); i += 2 {
-			if own(labels, t.with[i]) != t.with[i+1] {
+		for i := 0; i < len(t.With); i += 2 {
+			if own(labels, t.With[i]) != t.With[i+1] {
 				return
 			}
 		}
@@ -356,64 +356,6 @@ func (p *Page) sums(v *gpu.View, t term, by string) sums {
 	return out
 }
 
-// promQL is the figure as a query over the families of the catalog.
-func (f *figure) promQL(families map[string]catalog.Family) string {
-	// A family with own labels is summed before it is divided by one without.
-	by := "node, uuid"
-	if families[f.of[0].name].Scope == catalog.ScopeInstance {
-		by = "node, uuid, gi"
-	}
-	terms := func(list []term, together bool) string {
-		var out []string
-		for _, t := range list {
-			q := t.String()
-			switch f.operator {
-			case last5m:
-				q = "increase(" + q + "[5m])"
-			case rate:
-				q = "rate(" + q + "[1m])"
-			}
-			if together {
-				q = "sum by (" + by + ") (" + q + ")"
-			}
-			out = append(out, q)
-		}
-		if len(out) > 1 && f.over != nil {
-			return "(" + strings.Join(out, " + ") + ")"
-		}
-		return strings.Join(out, " + ")
-	}
-	with := len(f.of[0].with) > 0
-	several := f.by == "" && f.operator != state && f.operator != state1 &&
-		len(families[f.of[0].name].Labels) > len(f.of[0].with)/2
-	of := terms(f.of, several || with && f.over != nil || with && f.less != nil)
-	switch {
-	case f.operator == latest:
-		return f.of[1].name + " and " + f.of[0].name + " > 0"
-	case f.operator == count:
-		return "count by (node) (" + of + ")"
-	case f.operator == state, f.operator == state1:
-		return of + " == 1"
-	case f.less != nil:
-		return of + " - " + terms(f.less, with)
-	case f.over != nil:
-		return of + " / " + terms(f.over, several || with)
-	}
-	return of
-}
-
-// String is the term as a selector.
-func (t term) String() string {
-	var list []string
-	for i := 0; i < len(t.with); i += 2 {
-		list = append(list, fmt.Sprintf("%s=%q", t.with[i], t.with[i+1]))
-	}
-	if list == nil {
-		return t.name
-	}
-	return t.name + "{" + strings.Join(list, ", ") + "}"
-}
-
 // number parses an XID code; 0 if it is not a number.
 func number(code string) int {
 	n, err := strconv.Atoi(code)
@@ -425,7 +367,7 @@ func number(code string) int {
 
 // secondsBetween is the time between the fast readings of a GPU in two views, 0 if unknown.
 func (p *Page) secondsBetween(before, now *gpu.View, uuid string) float64 {
-	fast := term{"gpu_last_read_timestamp_seconds", []string{"poll", string(gpu.PollFast)}}
+	fast := Term{"gpu_last_read_timestamp_seconds", []string{"poll", string(gpu.PollFast)}}
 	a, was := p.sums(before, fast, "")[key{gpu: uuid}][""]
 	b, is := p.sums(now, fast, "")[key{gpu: uuid}][""]
 	if !was || !is {

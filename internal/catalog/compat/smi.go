@@ -80,8 +80,8 @@ func smiFamilies() []catalog.Family {
 }
 
 // readInstances emits a row of MIG instances.
-func (p *Page) readInstances(r *row, v *gpu.View, emit catalog.Emit) {
-	readings := r.gpu.read(p, v)
+func (p *Page) readInstances(r *Row, v *gpu.View, emit catalog.Emit) {
+	readings := r.GPU.read(p, v)
 	eachInstance(v, func(c *gpu.GPU, in *gpu.InstanceActivity) {
 		for _, x := range readings[key{gpu: string(c.UUID), instance: string(in.UUID)}] {
 			emit(x.value, smiUUID(c.UUID), strconv.Itoa(in.GI))

@@ -10,27 +10,27 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-var units = map[string]unit{
+var units = map[string]Unit{
 	"":                   {},
-	"celsius":            {old: "°C", new: "°C"},
-	"watts":              {old: "W", new: "W"},
-	"megahertz":          {old: "MHz", new: "Hz", by: 1e6},
-	"percent":            {old: "percent", new: "ratio 0 to 1", times: 100, percent: true},
-	"ratio":              {old: "ratio 0 to 1", new: "ratio 0 to 1"},
-	"mebibytes":          {old: "MiB", new: "bytes", by: 1 << 20, whole: true},
-	"millijoules":        {old: "mJ", new: "J", times: 1000},
-	"nanoseconds":        {old: "ns", new: "s", times: 1e9},
-	"perSecond":          {old: "bytes/s", new: "bytes/s"},
-	"kilobytesPerSecond": {old: "KB/s", new: "KB/s", by: 1000},
+	"celsius":            {Name: "°C", New: "°C"},
+	"watts":              {Name: "W", New: "W"},
+	"megahertz":          {Name: "MHz", New: "Hz", By: 1e6},
+	"percent":            {Name: "percent", New: "ratio 0 to 1", Times: 100, percent: true},
+	"ratio":              {Name: "ratio 0 to 1", New: "ratio 0 to 1"},
+	"mebibytes":          {Name: "MiB", New: "bytes", By: 1 << 20, whole: true},
+	"millijoules":        {Name: "mJ", New: "J", Times: 1000},
+	"nanoseconds":        {Name: "ns", New: "s", Times: 1e9},
+	"perSecond":          {Name: "bytes/s", New: "bytes/s"},
+	"kilobytesPerSecond": {Name: "KB/s", New: "KB/s", By: 1000},
 	// NVLink megabytes are a thousand times the 1,024 bytes in which the driver counts.
-	"megabytesPerSecond": {old: "MB/s", new: "bytes/s", by: 1024 * 1000},
+	"megabytesPerSecond": {Name: "MB/s", New: "bytes/s", By: 1024 * 1000},
 }
 
-//go:embed table.csv nvidia-smi.csv labels.csv
+//go:embed table.csv nvidia-smi.csv
 var tables embed.FS
 
 // table returns the rows of a release: those of nvidia-smi.csv have fewer columns.
-func table(release Release) ([]row, error) {
+func table(release Release) ([]Row, error) {
 	name := "table.csv"
 	if release == NvidiaSMI {
 		name = "nvidia-smi.csv"
@@ -43,37 +43,34 @@ func table(release Release) ([]row, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	rows := make([]row, 0, len(lines))
+	rows := make([]Row, 0, len(lines))
 	for _, l := range lines[1:] {
 		if release == NvidiaSMI {
-			rows = append(rows, row{name: "nvidia_smi_" + l[0], typ: catalog.Type(l[1]), shipped: custom,
-				gpu: parseFigure(l[2]), help: l[3], differs: l[4]})
+			rows = append(rows, Row{Name: "nvidia_smi_" + l[0], Type: catalog.Type(l[1]), Shipped: Custom,
+				GPU: parseFigure(l[2]), help: l[3], Differs: l[4]})
 			continue
 		}
 		u, ok := units[l[5]]
 		if !ok {
 			return nil, fmt.Errorf("%s: unknown unit %q", l[0], l[5])
 		}
-		rows = append(rows, row{name: l[0], renamed: l[1], typ: catalog.Type(l[2]), shipped: shipped(l[3]),
-			paired: l[4] != "", unit: u,
-			gpu: parseFigure(l[6]), instance: parseFigure(l[7]), container: parseFigure(l[8]), help: l[9],
-			differs: l[10]})
+		rows = append(rows, Row{Name: l[0], Renamed: l[1], Type: catalog.Type(l[2]), Shipped: Shipped(l[3]),
+			paired: l[4] != "", Unit: u,
+			GPU: parseFigure(l[6]), Instance: parseFigure(l[7]), Container: parseFigure(l[8]), help: l[9],
+			Differs: l[10]})
 	}
 	return rows, nil
 }
 
 // scaleIn returns the conversion of a value in a release.
-func (r *row) scaleIn(release Release) func(float64) float64 {
-	u := r.unit
-	if release == DCGM49 && r.renamed != "" {
-		u = unit{}
-	}
+func (r *Row) scaleIn(release Release) func(float64) float64 {
+	u := r.UnitIn(release)
 	return func(v float64) float64 {
-		if u.times != 0 {
-			v *= u.times
+		if u.Times != 0 {
+			v *= u.Times
 		}
-		if u.by != 0 {
-			v /= u.by
+		if u.By != 0 {
+			v /= u.By
 		}
 		switch {
 		case u.whole:
@@ -86,34 +83,25 @@ func (r *row) scaleIn(release Release) func(float64) float64 {
 	}
 }
 
-// factorIn is what a value in base units is multiplied by in a release, before it is rounded.
-func (r *row) factorIn(release Release) float64 {
-	u := r.unit
-	if release == DCGM49 && r.renamed != "" {
-		u = unit{}
-	}
-	return max(1, u.times) / max(1, u.by)
-}
-
 // nameIn returns the family's name in a release.
-func (r *row) nameIn(release Release) string {
-	if release == DCGM49 && r.renamed != "" {
-		return r.renamed
+func (r *Row) nameIn(release Release) string {
+	if release == DCGM49 && r.Renamed != "" {
+		return r.Renamed
 	}
-	return r.name
+	return r.Name
 }
 
-// unitIn returns the name of the unit in a release.
-func (r *row) unitIn(release Release) string {
-	if release == DCGM49 && r.renamed != "" {
-		return r.unit.new
+// UnitIn returns the unit in a release.
+func (r *Row) UnitIn(release Release) Unit {
+	if release == DCGM49 && r.Renamed != "" {
+		return Unit{Name: r.Unit.New}
 	}
-	return r.unit.old
+	return r.Unit
 }
 
 // helpIn returns the HELP of the exposition.
-func (r *row) helpIn(release Release) string {
-	if u := r.unitIn(release); u != "" {
+func (r *Row) helpIn(release Release) string {
+	if u := r.UnitIn(release).Name; u != "" {
 		return r.help + " (" + u + ")."
 	}
 	if release == NvidiaSMI {
@@ -123,24 +111,24 @@ func (r *row) helpIn(release Release) string {
 }
 
 // own lists the labels that only this family has.
-func (r *row) own() []string {
+func (r *Row) own() []string {
 	switch {
-	case r.gpu.operator == latest:
+	case r.GPU.Operator == Latest:
 		return []string{"err_code", "err_msg"}
-	case r.gpu.operator == events:
+	case r.GPU.Operator == Events:
 		return []string{"clock_event", "window_size_in_ms"}
-	case r.gpu.operator == health:
+	case r.GPU.Operator == Health:
 		return []string{"health_watch", "health_error_code"}
-	case r.gpu.operator == last5m:
-		return []string{r.gpu.by, "window_size_in_ms"}
-	case r.gpu.by != "":
-		return []string{r.gpu.by}
+	case r.GPU.Operator == Last5m:
+		return []string{r.GPU.By, "window_size_in_ms"}
+	case r.GPU.By != "":
+		return []string{r.GPU.By}
 	}
 	return nil
 }
 
 // repeated reports whether a GPU's value is repeated for each of its instances and containers.
-func (r *row) repeated() bool { return r.shipped == byDefault || r.instance != nil || r.paired }
+func (r *Row) repeated() bool { return r.Shipped == ByDefault || r.Instance != nil || r.paired }
 
 // xidMessage describes what to do about an XID; these are not the driver's messages.
 func xidMessage(xid int) string {

@@ -52,85 +52,85 @@ func DeviceLabels() []string {
 type Page struct {
 	Options
 	families map[string]catalog.Family
-	rows     []row
+	rows     []Row
 	history  atomic.Pointer[history]
 	frame    atomic.Pointer[frame] // of the view that was rendered last
 }
 
-// row is a family of dcgm-exporter: a row of table.csv.
-type row struct {
-	name    string // in 4.8
-	renamed string // in 4.9; empty: as in 4.8
-	typ     catalog.Type
-	shipped shipped
+// Row is a family of dcgm-exporter: a row of table.csv.
+type Row struct {
+	Name    string // in 4.8
+	Renamed string // in 4.9; empty: as in 4.8
+	Type    catalog.Type
+	Shipped Shipped
 	help    string // without the unit
-	unit    unit
-	// gpu is the value of a GPU and instance that of a MIG instance; without instance, the GPU's value is repeated for
-	// each instance (see repeated). container is the part of a container that shares a GPU.
-	gpu, instance, container *figure
+	Unit    Unit
+	// GPU is the value of a GPU and Instance that of a MIG instance; without Instance, the GPU's value is repeated for
+	// each instance (see repeated). Container is the part of a container that shares a GPU.
+	GPU, Instance, Container *Figure
 	// paired marks a family that is not shipped and by which users divide: it has the labels of the dividend.
 	paired bool
-	// differs describes the difference to dcgm-exporter; empty: none.
-	differs string
+	// Differs describes the difference to dcgm-exporter; empty: none.
+	Differs string
 }
 
-// shipped reports whether dcgm-exporter exports a family by default.
-type shipped string
+// Shipped reports whether dcgm-exporter exports a family by default.
+type Shipped string
 
 const (
-	byDefault shipped = "default"   // in its collector file
-	commented shipped = "commented" // in its collector file, as a comment
-	custom    shipped = "custom"    // a DCGM field that a user's own collector file may name
+	ByDefault Shipped = "default"   // in its collector file
+	Commented Shipped = "commented" // in its collector file, as a comment
+	Custom    Shipped = "custom"    // a DCGM field that a user's own collector file may name
 )
 
-// unit converts a value of ours, in base units, into one of theirs.
-type unit struct {
-	old, new string // names; new in 4.9, of renamed families
-	times    float64
-	by       float64 // the old unit is the base unit times and by this; 0 is 1
-	whole    bool    // rounded down to whole numbers
-	percent  bool    // rounded to whole numbers, above 0 to 1 at least
+// Unit converts a value of ours, in base units, into one of theirs.
+type Unit struct {
+	Name, New string // New in 4.9, of renamed families, which have base units there
+	// A value is the one in base units times Times, divided by By; 0 is 1.
+	Times, By float64
+	whole     bool // rounded down to whole numbers
+	percent   bool // rounded to whole numbers, above 0 to 1 at least
 }
 
-// figure is a value made of families of the catalog.
-type figure struct {
-	of   []term // added up; without any there is no value
-	less []term // subtracted
-	over []term // divisor, added up
-	by   string // an own label that the series keep
+// Figure is a value made of families of the catalog.
+type Figure struct {
+	Of   []Term // added up; without any there is no value
+	Less []Term // subtracted
+	Over []Term // divisor, added up
+	By   string // an own label that the series keep
 	// mask makes the value 1 if one of these bits is set, else 0; 0 leaves it as it is.
 	mask     int
-	operator operator
+	Operator Operator
 }
 
-// term is a family and the own labels that select its series, with their values, in pairs.
-type term struct {
-	name string
-	with []string
+// Term is a family and the own labels that select its series, with their values, in pairs.
+type Term struct {
+	Name string
+	With []string
 }
 
-// operator says what a figure does with its terms; without one it adds up their current values.
-type operator string
+// Operator says what a figure does with its terms; without one it adds up their current values.
+type Operator string
 
 const (
-	// rate is the increase in the last minute, divided by that of over, or by the seconds between the readings.
-	rate operator = "rate"
-	// last5m is the increase in the last five minutes.
-	last5m operator = "last5m"
-	// latest is the label by of the series with the highest value.
-	latest operator = "latest"
-	// events counts, by bit of a mask, the views of the last five minutes in which it was set.
-	events operator = "events"
-	// count is the number of the node's series.
-	count operator = "count"
-	// state is the position of the active state of a state set, which is NVML's number; state1 counts from 1.
-	state  operator = "state"
-	state1 operator = "state1"
-	// health is DCGM's health of a GPU, as far as the catalog has it.
-	health operator = "health"
+	// Rate is the increase in the last minute, divided by that of Over, or by the seconds between the readings.
+	Rate Operator = "rate"
+	// Last5m is the increase in the last five minutes.
+	Last5m Operator = "last5m"
+	// Latest is the label By of the series with the highest value.
+	Latest Operator = "latest"
+	// Events counts, by bit of a mask, the views of the last five minutes in which it was set.
+	Events Operator = "events"
+	// Count is the number of the node's series.
+	Count Operator = "count"
+	// State is the position of the active state of a state set, which is NVML's number; State1 counts from 1.
+	State  Operator = "state"
+	State1 Operator = "state1"
+	// Health is DCGM's health of a GPU, as far as the catalog has it.
+	Health Operator = "health"
 )
 
-var operators = []operator{rate, last5m, latest, events, count, state, state1, health}
+var operators = []Operator{Rate, Last5m, Latest, Events, Count, State, State1, Health}
 
 // key identifies what a reading is of. Instance and container are empty for a GPU.
 type key struct {

@@ -1,4 +1,4 @@
-package compat
+package guide
 
 // omission is something of dcgm-exporter that is not rendered.
 type omission struct {

@@ -1,9 +1,14 @@
-package compat
+// Package guide documents the pages of package compat: docs/compatibility-dcgm.md and
+// docs/compatibility-nvidia-gpu-exporter.md, and for gpu-migrate the query of each family in the names of the catalog. It is
+// not linked into the exporter.
+package guide
 
 import (
 	"fmt"
 	"regexp"
 	"strings"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
 )
 
 // introduction begins docs/compatibility-dcgm.md; ~ stands for a back quote.
@@ -45,9 +50,9 @@ query has ~gpu_mig_~ instead of ~gpu_~.
 |---|---|---|---|
 `
 
-// Markdown renders docs/compatibility-dcgm.md. The error is that of New.
+// Markdown renders docs/compatibility-dcgm.md. The error is that of compat.New.
 func Markdown() (string, error) {
-	p, err := New(Options{Release: DCGM48})
+	p, err := compat.New(compat.Options{Release: compat.DCGM48})
 	if err != nil {
 		return "", err
 	}
@@ -60,23 +65,24 @@ func Markdown() (string, error) {
 		return "", err
 	}
 	var b strings.Builder
-	count := map[shipped]int{}
+	count := map[compat.Shipped]int{}
 	equal, renamed, rescaled := 0, 0, 0
-	for _, r := range p.rows {
-		count[r.shipped]++
-		if r.differs == "" {
+	for _, r := range p.Rows() {
+		count[r.Shipped]++
+		if r.Differs == "" {
 			equal++
 		}
-		if r.renamed != "" && r.shipped == byDefault {
+		if r.Renamed != "" && r.Shipped == compat.ByDefault {
 			renamed++
-			if r.unit.old != r.unit.new {
+			if r.Unit.Name != r.Unit.New {
 				rescaled++
 			}
 		}
 	}
 	fmt.Fprintf(&b, strings.ReplaceAll(introduction, "~", "`"),
-		DCGM48.Path(), len(p.rows), count[byDefault], count[commented], count[custom], equal, renamed, rescaled, labels, maxRepeats)
-	equals := p.rowsMarkdown(&b)
+		compat.DCGM48.Path(), len(p.Rows()), count[compat.ByDefault], count[compat.Commented], count[compat.Custom], equal, renamed,
+		rescaled, labels, compat.MaxRepeats)
+	equals := rowsMarkdown(&b, p.Rows())
 	b.WriteString("\n## Families that are equal\n\nWith the name in 4.9, if another, and the query in base units here. Where names " +
 		"share a query, the values of its label are in their order.\n\n" + equals)
 	b.WriteString("\n## Missing families\n\nThe last column has the alternative here.\n\n| dcgm-exporter | reason | " +
@@ -110,16 +116,16 @@ read](nvidia-smi.md), such as the encoder's sessions, protected memory and the p
 |---|---|---|---|
 `
 
-// MarkdownSMI renders docs/compatibility-nvidia-gpu-exporter.md. The error is that of New.
+// MarkdownSMI renders docs/compatibility-nvidia-gpu-exporter.md. The error is that of compat.New.
 func MarkdownSMI() (string, error) {
-	p, err := New(Options{Release: NvidiaSMI})
+	p, err := compat.New(compat.Options{Release: compat.NvidiaSMI})
 	if err != nil {
 		return "", err
 	}
 	var b strings.Builder
 	families := p.Families()
 	fmt.Fprintf(&b, strings.ReplaceAll(introductionSMI, "~", "`"), p.Release.Path(), len(families))
-	p.rowsMarkdown(&b)
+	rowsMarkdown(&b, p.Rows())
 	b.WriteString("\nAll other names in [nvidia-smi.csv](../internal/catalog/compat/nvidia-smi.csv) are equal. " +
 		"`gpu-migrate check --rewrite` has their queries in gpu-exporter's names.\n")
 	return b.String(), nil
@@ -139,33 +145,34 @@ func withoutLabel(query string) (string, string) {
 
 // rowsMarkdown writes the rows that differ, and returns those that are equal. Rows with the same query and difference
 // are one, and a difference that several have is written once, as a note below.
-func (p *Page) rowsMarkdown(b *strings.Builder) string {
+func rowsMarkdown(b *strings.Builder, rows []compat.Row) string {
 	// These names of 4.9 are implied by the number and units in its release notes; neither they nor DCGM's header show them.
 	unconfirmed := regexp.MustCompile(`DEV_(ENC|DEC|MEMORY|GPU)_UTIL_RATIO|FB_(USED|FREE|RESERVED)_BYTES|_CLOCK_HERTZ|` +
 		`GPU_ENERGY_JOULES_TOTAL|NVLINK_THROUGHPUT_BYTES_PER_SECOND`)
 	type line struct{ names, next, query, differs string }
 	var lines []line
 	uses := map[string]int{}
-	for _, r := range p.rows {
-		l := line{names: "`" + r.name + "`", query: "`" + r.gpu.promQL(p.families) + "`", differs: r.differs}
-		if r.instance != nil && r.instance.of != nil {
-			instance := r.instance.promQL(p.families)
-			if of := r.gpu.promQL(p.families); instance != strings.ReplaceAll(of, "gpu_", "gpu_mig_") {
+	promQL := queries()
+	for _, r := range rows {
+		l := line{names: "`" + r.Name + "`", query: "`" + promQL(r.GPU) + "`", differs: r.Differs}
+		if r.Instance != nil && r.Instance.Of != nil {
+			instance := promQL(r.Instance)
+			if of := promQL(r.GPU); instance != strings.ReplaceAll(of, "gpu_", "gpu_mig_") {
 				l.query += "; instance: `" + instance + "`"
 			} else {
 				l.names += " (MIG)"
 			}
 		}
-		if r.container != nil {
-			l.query += "; container: `" + r.container.promQL(p.families) + "`"
+		if r.Container != nil {
+			l.query += "; container: `" + promQL(r.Container) + "`"
 		}
-		if r.renamed != "" {
-			l.next = "`" + r.renamed + "`"
-			if unconfirmed.MatchString(r.renamed) {
+		if r.Renamed != "" {
+			l.next = "`" + r.Renamed + "`"
+			if unconfirmed.MatchString(r.Renamed) {
 				l.next += "*"
 			}
-			if r.unitIn(DCGM48) != r.unitIn(DCGM49) {
-				l.next += " (" + r.unitIn(DCGM49) + ")"
+			if r.Unit.Name != r.Unit.New {
+				l.next += " (" + r.Unit.New + ")"
 			}
 		}
 		if n := len(lines) - 1; n >= 0 && l.next == "" && l.differs != "" && lines[n].query == l.query && lines[n].differs == l.differs {

@@ -1,10 +1,14 @@
-package compat
+package guide
 
 import (
+	_ "embed"
 	"encoding/csv"
 	"fmt"
 	"strings"
 )
+
+//go:embed labels.csv
+var labelTable string
 
 // Label is a label of dcgm-exporter, or one that is only here.
 type Label struct {
@@ -20,11 +24,7 @@ type Label struct {
 // Labels lists all labels of dcgm-exporter, from labels.csv, where "as NAME" stands for the text of another label. The
 // error is a row that cannot be read.
 func Labels() ([]Label, error) {
-	file, err := tables.Open("labels.csv")
-	if err != nil {
-		return nil, err
-	}
-	lines, err := csv.NewReader(file).ReadAll()
+	lines, err := csv.NewReader(strings.NewReader(labelTable)).ReadAll()
 	if err != nil {
 		return nil, fmt.Errorf("labels.csv: %w", err)
 	}
