@@ -122,115 +122,115 @@ const (
 	callKinds // how many there are
 )
 
-// guards has one row for each call. A test compares it with go-nvml's source (which symbols does the method reach?) and
+// guards has one row for each call. A test compares the table with go-nvml's source (which symbols does the method reach?) and
 // with this package's (is every call made under its row?).
 var guards = [callKinds]guard{
-	callInit:                            {name: "nvmlInit", methods: []string{"Interface.Init"}, anyOf: []string{"nvmlInit_v2", "nvmlInit"}, required: true},
-	callShutdown:                        {name: "nvmlShutdown", methods: []string{"Interface.Shutdown"}, required: true},
-	callDriverVersion:                   {name: "nvmlSystemGetDriverVersion", methods: []string{"Interface.SystemGetDriverVersion"}, required: true},
-	callCudaDriverVersion:               {name: "nvmlSystemGetCudaDriverVersion", methods: []string{"Interface.SystemGetCudaDriverVersion"}},
-	callNVMLVersion:                     {name: "nvmlSystemGetNVMLVersion", methods: []string{"Interface.SystemGetNVMLVersion"}},
-	callCount:                           {name: "nvmlDeviceGetCount", methods: []string{"Interface.DeviceGetCount"}, anyOf: []string{"nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"}, required: true},
-	callHandleByIndex:                   {name: "nvmlDeviceGetHandleByIndex", methods: []string{"Interface.DeviceGetHandleByIndex"}, anyOf: []string{"nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex"}, required: true},
-	callUUID:                            {name: "nvmlDeviceGetUUID", methods: []string{"Device.GetUUID"}, required: true},
-	callPciInfo:                         {name: "nvmlDeviceGetPciInfo", methods: []string{"Device.GetPciInfo"}, anyOf: []string{"nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo"}, required: true},
-	callMinorNumber:                     {name: "nvmlDeviceGetMinorNumber", methods: []string{"Device.GetMinorNumber"}},
-	callName:                            {name: "nvmlDeviceGetName", methods: []string{"Device.GetName"}},
-	callBrand:                           {name: "nvmlDeviceGetBrand", methods: []string{"Device.GetBrand"}},
-	callArchitecture:                    {name: "nvmlDeviceGetArchitecture", methods: []string{"Device.GetArchitecture"}},
-	callCudaComputeCapability:           {name: "nvmlDeviceGetCudaComputeCapability", methods: []string{"Device.GetCudaComputeCapability"}},
-	callSerial:                          {name: "nvmlDeviceGetSerial", methods: []string{"Device.GetSerial"}},
-	callBoardPartNumber:                 {name: "nvmlDeviceGetBoardPartNumber", methods: []string{"Device.GetBoardPartNumber"}},
-	callVbiosVersion:                    {name: "nvmlDeviceGetVbiosVersion", methods: []string{"Device.GetVbiosVersion"}},
-	callInforomImageVersion:             {name: "nvmlDeviceGetInforomImageVersion", methods: []string{"Device.GetInforomImageVersion"}},
-	callInforomVersion:                  {name: "nvmlDeviceGetInforomVersion", methods: []string{"Device.GetInforomVersion"}},
-	callGspFirmwareVersion:              {name: "nvmlDeviceGetGspFirmwareVersion", methods: []string{"Device.GetGspFirmwareVersion"}},
-	callPlatformInfo:                    {name: "nvmlDeviceGetPlatformInfo", methods: []string{"Device.GetPlatformInfo"}},
-	callFieldValues:                     {name: "nvmlDeviceGetFieldValues", methods: []string{"Device.GetFieldValues"}},
-	callPowerUsage:                      {name: "nvmlDeviceGetPowerUsage", methods: []string{"Device.GetPowerUsage"}},
-	callTotalEnergyConsumption:          {name: "nvmlDeviceGetTotalEnergyConsumption", methods: []string{"Device.GetTotalEnergyConsumption"}},
-	callUtilizationRates:                {name: "nvmlDeviceGetUtilizationRates", methods: []string{"Device.GetUtilizationRates"}},
-	callSamples:                         {name: "nvmlDeviceGetSamples", methods: []string{"Device.GetSamples"}},
-	callProcessUtilization:              {name: "nvmlDeviceGetProcessUtilization", methods: []string{"Device.GetProcessUtilization"}},
-	callAccountingPids:                  {name: "nvmlDeviceGetAccountingPids", methods: []string{"Device.GetAccountingPids"}},
-	callAccountingStatsV2:               {name: "nvmlDeviceGetAccountingStats_v2", methods: []string{"Device.GetAccountingStats_v2"}},
-	callEncoderUtilization:              {name: "nvmlDeviceGetEncoderUtilization", methods: []string{"Device.GetEncoderUtilization"}},
-	callDecoderUtilization:              {name: "nvmlDeviceGetDecoderUtilization", methods: []string{"Device.GetDecoderUtilization"}},
-	callJpgUtilization:                  {name: "nvmlDeviceGetJpgUtilization", methods: []string{"Device.GetJpgUtilization"}},
-	callOfaUtilization:                  {name: "nvmlDeviceGetOfaUtilization", methods: []string{"Device.GetOfaUtilization"}},
-	callGpmQueryDeviceSupport:           {name: "nvmlGpmQueryDeviceSupport", methods: []string{"Device.GpmQueryDeviceSupport"}},
-	callGpmSampleAlloc:                  {name: "nvmlGpmSampleAlloc", methods: []string{"Interface.GpmSampleAlloc"}},
-	callGpmSampleFree:                   {name: "nvmlGpmSampleFree", methods: []string{"GpmSample.Free"}},
-	callGpmSampleGet:                    {name: "nvmlGpmSampleGet", methods: []string{"GpmSample.Get"}},
-	callGpmMigSampleGet:                 {name: "nvmlGpmMigSampleGet", methods: []string{"GpmSample.MigGet"}},
-	callGpmMetricsGet:                   {name: "nvmlGpmMetricsGet", methods: []string{"Interface.GpmMetricsGet"}},
-	callMemoryInfoV2:                    {name: "nvmlDeviceGetMemoryInfo_v2", methods: []string{"Device.GetMemoryInfo_v2"}},
-	callMemoryInfo:                      {name: "nvmlDeviceGetMemoryInfo", methods: []string{"Device.GetMemoryInfo"}},
-	callBAR1MemoryInfo:                  {name: "nvmlDeviceGetBAR1MemoryInfo", methods: []string{"Device.GetBAR1MemoryInfo"}},
-	callMemoryLimitsV1:                  {name: "nvmlDeviceGetMemoryLimits_v1", methods: []string{"Device.GetMemoryLimits_v1"}},
-	callTemperatureV:                    {name: "nvmlDeviceGetTemperatureV", methods: []string{"Device.GetTemperatureV", "TemperatureHandler.V1"}},
-	callTemperature:                     {name: "nvmlDeviceGetTemperature", methods: []string{"Device.GetTemperature"}},
-	callNumFans:                         {name: "nvmlDeviceGetNumFans", methods: []string{"Device.GetNumFans"}},
-	callFanSpeedV2:                      {name: "nvmlDeviceGetFanSpeed_v2", methods: []string{"Device.GetFanSpeed_v2"}},
-	callClockInfo:                       {name: "nvmlDeviceGetClockInfo", methods: []string{"Device.GetClockInfo"}},
-	callPerformanceState:                {name: "nvmlDeviceGetPerformanceState", methods: []string{"Device.GetPerformanceState"}},
-	callCurrentClocksEventReasons:       {name: "nvmlDeviceGetCurrentClocksEventReasons", methods: []string{"Device.GetCurrentClocksEventReasons"}},
-	callCurrentClocksThrottleReasons:    {name: "nvmlDeviceGetCurrentClocksThrottleReasons", methods: []string{"Device.GetCurrentClocksThrottleReasons"}},
-	callEncoderStats:                    {name: "nvmlDeviceGetEncoderStats", methods: []string{"Device.GetEncoderStats"}},
-	callFBCStats:                        {name: "nvmlDeviceGetFBCStats", methods: []string{"Device.GetFBCStats"}},
-	callMemoryErrorCounter:              {name: "nvmlDeviceGetMemoryErrorCounter", methods: []string{"Device.GetMemoryErrorCounter"}},
-	callTotalEccErrors:                  {name: "nvmlDeviceGetTotalEccErrors", methods: []string{"Device.GetTotalEccErrors"}},
-	callRemappedRows:                    {name: "nvmlDeviceGetRemappedRows", methods: []string{"Device.GetRemappedRows"}},
-	callPcieReplayCounter:               {name: "nvmlDeviceGetPcieReplayCounter", methods: []string{"Device.GetPcieReplayCounter"}},
-	callComputeRunningProcesses:         {name: "nvmlDeviceGetComputeRunningProcesses", methods: []string{"Device.GetComputeRunningProcesses"}, anyOf: []string{"nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2", "nvmlDeviceGetComputeRunningProcesses"}},
-	callGraphicsRunningProcesses:        {name: "nvmlDeviceGetGraphicsRunningProcesses", methods: []string{"Device.GetGraphicsRunningProcesses"}, anyOf: []string{"nvmlDeviceGetGraphicsRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v2", "nvmlDeviceGetGraphicsRunningProcesses"}},
-	callMPSComputeRunningProcesses:      {name: "nvmlDeviceGetMPSComputeRunningProcesses", methods: []string{"Device.GetMPSComputeRunningProcesses"}, anyOf: []string{"nvmlDeviceGetMPSComputeRunningProcesses_v3", "nvmlDeviceGetMPSComputeRunningProcesses_v2", "nvmlDeviceGetMPSComputeRunningProcesses"}},
-	callEnforcedPowerLimit:              {name: "nvmlDeviceGetEnforcedPowerLimit", methods: []string{"Device.GetEnforcedPowerLimit"}},
-	callPowerManagementLimit:            {name: "nvmlDeviceGetPowerManagementLimit", methods: []string{"Device.GetPowerManagementLimit"}},
-	callPowerManagementDefaultLimit:     {name: "nvmlDeviceGetPowerManagementDefaultLimit", methods: []string{"Device.GetPowerManagementDefaultLimit"}},
-	callPowerManagementLimitConstraints: {name: "nvmlDeviceGetPowerManagementLimitConstraints", methods: []string{"Device.GetPowerManagementLimitConstraints"}},
-	callTemperatureThreshold:            {name: "nvmlDeviceGetTemperatureThreshold", methods: []string{"Device.GetTemperatureThreshold"}},
-	callMarginTemperature:               {name: "nvmlDeviceGetMarginTemperature", methods: []string{"Device.GetMarginTemperature"}},
-	callMaxClockInfo:                    {name: "nvmlDeviceGetMaxClockInfo", methods: []string{"Device.GetMaxClockInfo"}},
-	callPersistenceMode:                 {name: "nvmlDeviceGetPersistenceMode", methods: []string{"Device.GetPersistenceMode"}},
-	callAccountingMode:                  {name: "nvmlDeviceGetAccountingMode", methods: []string{"Device.GetAccountingMode"}},
-	callDisplayActive:                   {name: "nvmlDeviceGetDisplayActive", methods: []string{"Device.GetDisplayActive"}},
-	callDisplayMode:                     {name: "nvmlDeviceGetDisplayMode", methods: []string{"Device.GetDisplayMode"}},
-	callGspFirmwareMode:                 {name: "nvmlDeviceGetGspFirmwareMode", methods: []string{"Device.GetGspFirmwareMode"}},
-	callC2cModeInfoV:                    {name: "nvmlDeviceGetC2cModeInfoV", methods: []string{"Device.GetC2cModeInfoV", "C2cModeInfoHandler.V1"}},
-	callDramEncryptionMode:              {name: "nvmlDeviceGetDramEncryptionMode", methods: []string{"Device.GetDramEncryptionMode"}},
-	callConfComputeProtectedMemoryUsage: {name: "nvmlDeviceGetConfComputeProtectedMemoryUsage", methods: []string{"Device.GetConfComputeProtectedMemoryUsage"}},
-	callSramEccErrorStatus:              {name: "nvmlDeviceGetSramEccErrorStatus", methods: []string{"Device.GetSramEccErrorStatus"}},
-	callRepairStatus:                    {name: "nvmlDeviceGetRepairStatus", methods: []string{"Device.GetRepairStatus"}},
-	callUnrepairableMemoryFlagV1:        {name: "nvmlDeviceGetUnrepairableMemoryFlag_v1", methods: []string{"Device.GetUnrepairableMemoryFlag_v1"}},
-	callApplicationsClock:               {name: "nvmlDeviceGetApplicationsClock", methods: []string{"Device.GetApplicationsClock"}},
-	callDefaultApplicationsClock:        {name: "nvmlDeviceGetDefaultApplicationsClock", methods: []string{"Device.GetDefaultApplicationsClock"}},
-	callComputeMode:                     {name: "nvmlDeviceGetComputeMode", methods: []string{"Device.GetComputeMode"}},
-	callMigMode:                         {name: "nvmlDeviceGetMigMode", methods: []string{"Device.GetMigMode"}},
-	callEccMode:                         {name: "nvmlDeviceGetEccMode", methods: []string{"Device.GetEccMode"}},
-	callRowRemapperHistogram:            {name: "nvmlDeviceGetRowRemapperHistogram", methods: []string{"Device.GetRowRemapperHistogram"}},
-	callCurrPcieLinkGeneration:          {name: "nvmlDeviceGetCurrPcieLinkGeneration", methods: []string{"Device.GetCurrPcieLinkGeneration"}},
-	callCurrPcieLinkWidth:               {name: "nvmlDeviceGetCurrPcieLinkWidth", methods: []string{"Device.GetCurrPcieLinkWidth"}},
-	callMaxPcieLinkGeneration:           {name: "nvmlDeviceGetMaxPcieLinkGeneration", methods: []string{"Device.GetMaxPcieLinkGeneration"}},
-	callMaxPcieLinkWidth:                {name: "nvmlDeviceGetMaxPcieLinkWidth", methods: []string{"Device.GetMaxPcieLinkWidth"}},
-	callGpuMaxPcieLinkGeneration:        {name: "nvmlDeviceGetGpuMaxPcieLinkGeneration", methods: []string{"Device.GetGpuMaxPcieLinkGeneration"}},
-	callNvLinkState:                     {name: "nvmlDeviceGetNvLinkState", methods: []string{"Device.GetNvLinkState"}},
-	callGpuFabricInfoV:                  {name: "nvmlDeviceGetGpuFabricInfoV", methods: []string{"Device.GetGpuFabricInfoV", "GpuFabricInfoHandler.V3", "GpuFabricInfoHandler.V2"}},
-	callMemoryBusWidth:                  {name: "nvmlDeviceGetMemoryBusWidth", methods: []string{"Device.GetMemoryBusWidth"}},
-	callNumGpuCores:                     {name: "nvmlDeviceGetNumGpuCores", methods: []string{"Device.GetNumGpuCores"}},
-	callMaxMigDeviceCount:               {name: "nvmlDeviceGetMaxMigDeviceCount", methods: []string{"Device.GetMaxMigDeviceCount"}},
-	callMigDeviceHandleByIndex:          {name: "nvmlDeviceGetMigDeviceHandleByIndex", methods: []string{"Device.GetMigDeviceHandleByIndex"}},
-	callGpuInstanceId:                   {name: "nvmlDeviceGetGpuInstanceId", methods: []string{"Device.GetGpuInstanceId"}},
-	callComputeInstanceId:               {name: "nvmlDeviceGetComputeInstanceId", methods: []string{"Device.GetComputeInstanceId"}},
-	callAttributes:                      {name: "nvmlDeviceGetAttributes", methods: []string{"Device.GetAttributes"}, anyOf: []string{"nvmlDeviceGetAttributes_v2", "nvmlDeviceGetAttributes"}},
-	callGpuInstanceById:                 {name: "nvmlDeviceGetGpuInstanceById", methods: []string{"Device.GetGpuInstanceById"}},
-	callGpuInstanceGetInfo:              {name: "nvmlGpuInstanceGetInfo", methods: []string{"GpuInstance.GetInfo"}},
-	callGpuInstanceProfileInfo:          {name: "nvmlDeviceGetGpuInstanceProfileInfo", methods: []string{"Device.GetGpuInstanceProfileInfo"}},
-	callSupportedEventTypes:             {name: "nvmlDeviceGetSupportedEventTypes", methods: []string{"Device.GetSupportedEventTypes"}},
-	callEventSetCreate:                  {name: "nvmlEventSetCreate", methods: []string{"Interface.EventSetCreate"}},
-	callEventSetFree:                    {name: "nvmlEventSetFree", methods: []string{"EventSet.Free"}},
-	callDeviceRegisterEvents:            {name: "nvmlDeviceRegisterEvents", methods: []string{"Device.RegisterEvents"}},
-	callEventSetWait:                    {name: "nvmlEventSetWait", methods: []string{"EventSet.Wait"}, anyOf: []string{"nvmlEventSetWait_v2", "nvmlEventSetWait"}, waits: true},
+	callInit:                            {name: "nvmlInit", newest: 2, required: true},
+	callShutdown:                        {name: "nvmlShutdown", required: true},
+	callDriverVersion:                   {name: "nvmlSystemGetDriverVersion", required: true},
+	callCudaDriverVersion:               {name: "nvmlSystemGetCudaDriverVersion"},
+	callNVMLVersion:                     {name: "nvmlSystemGetNVMLVersion"},
+	callCount:                           {name: "nvmlDeviceGetCount", newest: 2, required: true},
+	callHandleByIndex:                   {name: "nvmlDeviceGetHandleByIndex", newest: 2, required: true},
+	callUUID:                            {name: "nvmlDeviceGetUUID", required: true},
+	callPciInfo:                         {name: "nvmlDeviceGetPciInfo", newest: 3, required: true},
+	callMinorNumber:                     {name: "nvmlDeviceGetMinorNumber"},
+	callName:                            {name: "nvmlDeviceGetName"},
+	callBrand:                           {name: "nvmlDeviceGetBrand"},
+	callArchitecture:                    {name: "nvmlDeviceGetArchitecture"},
+	callCudaComputeCapability:           {name: "nvmlDeviceGetCudaComputeCapability"},
+	callSerial:                          {name: "nvmlDeviceGetSerial"},
+	callBoardPartNumber:                 {name: "nvmlDeviceGetBoardPartNumber"},
+	callVbiosVersion:                    {name: "nvmlDeviceGetVbiosVersion"},
+	callInforomImageVersion:             {name: "nvmlDeviceGetInforomImageVersion"},
+	callInforomVersion:                  {name: "nvmlDeviceGetInforomVersion"},
+	callGspFirmwareVersion:              {name: "nvmlDeviceGetGspFirmwareVersion"},
+	callPlatformInfo:                    {name: "nvmlDeviceGetPlatformInfo"},
+	callFieldValues:                     {name: "nvmlDeviceGetFieldValues"},
+	callPowerUsage:                      {name: "nvmlDeviceGetPowerUsage"},
+	callTotalEnergyConsumption:          {name: "nvmlDeviceGetTotalEnergyConsumption"},
+	callUtilizationRates:                {name: "nvmlDeviceGetUtilizationRates"},
+	callSamples:                         {name: "nvmlDeviceGetSamples"},
+	callProcessUtilization:              {name: "nvmlDeviceGetProcessUtilization"},
+	callAccountingPids:                  {name: "nvmlDeviceGetAccountingPids"},
+	callAccountingStatsV2:               {name: "nvmlDeviceGetAccountingStats_v2"},
+	callEncoderUtilization:              {name: "nvmlDeviceGetEncoderUtilization"},
+	callDecoderUtilization:              {name: "nvmlDeviceGetDecoderUtilization"},
+	callJpgUtilization:                  {name: "nvmlDeviceGetJpgUtilization"},
+	callOfaUtilization:                  {name: "nvmlDeviceGetOfaUtilization"},
+	callGpmQueryDeviceSupport:           {name: "nvmlGpmQueryDeviceSupport"},
+	callGpmSampleAlloc:                  {name: "nvmlGpmSampleAlloc"},
+	callGpmSampleFree:                   {name: "nvmlGpmSampleFree"},
+	callGpmSampleGet:                    {name: "nvmlGpmSampleGet"},
+	callGpmMigSampleGet:                 {name: "nvmlGpmMigSampleGet"},
+	callGpmMetricsGet:                   {name: "nvmlGpmMetricsGet"},
+	callMemoryInfoV2:                    {name: "nvmlDeviceGetMemoryInfo_v2"},
+	callMemoryInfo:                      {name: "nvmlDeviceGetMemoryInfo"},
+	callBAR1MemoryInfo:                  {name: "nvmlDeviceGetBAR1MemoryInfo"},
+	callMemoryLimitsV1:                  {name: "nvmlDeviceGetMemoryLimits_v1"},
+	callTemperatureV:                    {name: "nvmlDeviceGetTemperatureV"},
+	callTemperature:                     {name: "nvmlDeviceGetTemperature"},
+	callNumFans:                         {name: "nvmlDeviceGetNumFans"},
+	callFanSpeedV2:                      {name: "nvmlDeviceGetFanSpeed_v2"},
+	callClockInfo:                       {name: "nvmlDeviceGetClockInfo"},
+	callPerformanceState:                {name: "nvmlDeviceGetPerformanceState"},
+	callCurrentClocksEventReasons:       {name: "nvmlDeviceGetCurrentClocksEventReasons"},
+	callCurrentClocksThrottleReasons:    {name: "nvmlDeviceGetCurrentClocksThrottleReasons"},
+	callEncoderStats:                    {name: "nvmlDeviceGetEncoderStats"},
+	callFBCStats:                        {name: "nvmlDeviceGetFBCStats"},
+	callMemoryErrorCounter:              {name: "nvmlDeviceGetMemoryErrorCounter"},
+	callTotalEccErrors:                  {name: "nvmlDeviceGetTotalEccErrors"},
+	callRemappedRows:                    {name: "nvmlDeviceGetRemappedRows"},
+	callPcieReplayCounter:               {name: "nvmlDeviceGetPcieReplayCounter"},
+	callComputeRunningProcesses:         {name: "nvmlDeviceGetComputeRunningProcesses", newest: 3},
+	callGraphicsRunningProcesses:        {name: "nvmlDeviceGetGraphicsRunningProcesses", newest: 3},
+	callMPSComputeRunningProcesses:      {name: "nvmlDeviceGetMPSComputeRunningProcesses", newest: 3},
+	callEnforcedPowerLimit:              {name: "nvmlDeviceGetEnforcedPowerLimit"},
+	callPowerManagementLimit:            {name: "nvmlDeviceGetPowerManagementLimit"},
+	callPowerManagementDefaultLimit:     {name: "nvmlDeviceGetPowerManagementDefaultLimit"},
+	callPowerManagementLimitConstraints: {name: "nvmlDeviceGetPowerManagementLimitConstraints"},
+	callTemperatureThreshold:            {name: "nvmlDeviceGetTemperatureThreshold"},
+	callMarginTemperature:               {name: "nvmlDeviceGetMarginTemperature"},
+	callMaxClockInfo:                    {name: "nvmlDeviceGetMaxClockInfo"},
+	callPersistenceMode:                 {name: "nvmlDeviceGetPersistenceMode"},
+	callAccountingMode:                  {name: "nvmlDeviceGetAccountingMode"},
+	callDisplayActive:                   {name: "nvmlDeviceGetDisplayActive"},
+	callDisplayMode:                     {name: "nvmlDeviceGetDisplayMode"},
+	callGspFirmwareMode:                 {name: "nvmlDeviceGetGspFirmwareMode"},
+	callC2cModeInfoV:                    {name: "nvmlDeviceGetC2cModeInfoV"},
+	callDramEncryptionMode:              {name: "nvmlDeviceGetDramEncryptionMode"},
+	callConfComputeProtectedMemoryUsage: {name: "nvmlDeviceGetConfComputeProtectedMemoryUsage"},
+	callSramEccErrorStatus:              {name: "nvmlDeviceGetSramEccErrorStatus"},
+	callRepairStatus:                    {name: "nvmlDeviceGetRepairStatus"},
+	callUnrepairableMemoryFlagV1:        {name: "nvmlDeviceGetUnrepairableMemoryFlag_v1"},
+	callApplicationsClock:               {name: "nvmlDeviceGetApplicationsClock"},
+	callDefaultApplicationsClock:        {name: "nvmlDeviceGetDefaultApplicationsClock"},
+	callComputeMode:                     {name: "nvmlDeviceGetComputeMode"},
+	callMigMode:                         {name: "nvmlDeviceGetMigMode"},
+	callEccMode:                         {name: "nvmlDeviceGetEccMode"},
+	callRowRemapperHistogram:            {name: "nvmlDeviceGetRowRemapperHistogram"},
+	callCurrPcieLinkGeneration:          {name: "nvmlDeviceGetCurrPcieLinkGeneration"},
+	callCurrPcieLinkWidth:               {name: "nvmlDeviceGetCurrPcieLinkWidth"},
+	callMaxPcieLinkGeneration:           {name: "nvmlDeviceGetMaxPcieLinkGeneration"},
+	callMaxPcieLinkWidth:                {name: "nvmlDeviceGetMaxPcieLinkWidth"},
+	callGpuMaxPcieLinkGeneration:        {name: "nvmlDeviceGetGpuMaxPcieLinkGeneration"},
+	callNvLinkState:                     {name: "nvmlDeviceGetNvLinkState"},
+	callGpuFabricInfoV:                  {name: "nvmlDeviceGetGpuFabricInfoV"},
+	callMemoryBusWidth:                  {name: "nvmlDeviceGetMemoryBusWidth"},
+	callNumGpuCores:                     {name: "nvmlDeviceGetNumGpuCores"},
+	callMaxMigDeviceCount:               {name: "nvmlDeviceGetMaxMigDeviceCount"},
+	callMigDeviceHandleByIndex:          {name: "nvmlDeviceGetMigDeviceHandleByIndex"},
+	callGpuInstanceId:                   {name: "nvmlDeviceGetGpuInstanceId"},
+	callComputeInstanceId:               {name: "nvmlDeviceGetComputeInstanceId"},
+	callAttributes:                      {name: "nvmlDeviceGetAttributes", newest: 2},
+	callGpuInstanceById:                 {name: "nvmlDeviceGetGpuInstanceById"},
+	callGpuInstanceGetInfo:              {name: "nvmlGpuInstanceGetInfo"},
+	callGpuInstanceProfileInfo:          {name: "nvmlDeviceGetGpuInstanceProfileInfo"},
+	callSupportedEventTypes:             {name: "nvmlDeviceGetSupportedEventTypes"},
+	callEventSetCreate:                  {name: "nvmlEventSetCreate"},
+	callEventSetFree:                    {name: "nvmlEventSetFree"},
+	callDeviceRegisterEvents:            {name: "nvmlDeviceRegisterEvents"},
+	callEventSetWait:                    {name: "nvmlEventSetWait", newest: 2, waits: true},
 }
 
 // codeNames are the names of return codes.
@@ -270,648 +270,295 @@ var codeNames = map[nvml.Return]string{
 }
 
 var identityValues = []row[gpu.Identity]{
-	{reading: "minor_number", doc: "Number of the device node.", calls: []callID{callMinorNumber}, read: func(c *GPU, to *gpu.Identity) nvml.Return {
-		v, ret := get(c, callMinorNumber, c.handle().GetMinorNumber)
-		if ret == nvml.SUCCESS {
-			to.Minor = gpu.Some(int(v))
-		}
-		return ret
-	}},
-	{reading: "model", doc: "Product name.", calls: []callID{callName}, read: func(c *GPU, to *gpu.Identity) nvml.Return {
-		v, ret := get(c, callName, c.handle().GetName)
-		if ret == nvml.SUCCESS {
-			to.Model = strings.TrimSpace(v)
-		}
-		return ret
-	}},
-	{reading: "serial", doc: "Serial number of the board.", calls: []callID{callSerial}, read: func(c *GPU, to *gpu.Identity) nvml.Return {
-		v, ret := get(c, callSerial, c.handle().GetSerial)
-		if ret == nvml.SUCCESS {
-			to.Serial = strings.TrimSpace(v)
-		}
-		return ret
-	}},
-	{reading: "board_part", doc: "Part number of the board.", calls: []callID{callBoardPartNumber}, read: func(c *GPU, to *gpu.Identity) nvml.Return {
-		v, ret := get(c, callBoardPartNumber, c.handle().GetBoardPartNumber)
-		if ret == nvml.SUCCESS {
-			to.BoardPart = strings.TrimSpace(v)
-		}
-		return ret
-	}},
-	{reading: "vbios_version", doc: "Version of the video BIOS.", calls: []callID{callVbiosVersion}, read: func(c *GPU, to *gpu.Identity) nvml.Return {
-		v, ret := get(c, callVbiosVersion, c.handle().GetVbiosVersion)
-		if ret == nvml.SUCCESS {
-			to.VBIOS = strings.TrimSpace(v)
-		}
-		return ret
-	}},
-	{reading: "inforom_image", doc: "Version of the inforom image.", calls: []callID{callInforomImageVersion}, read: func(c *GPU, to *gpu.Identity) nvml.Return {
-		v, ret := get(c, callInforomImageVersion, c.handle().GetInforomImageVersion)
-		if ret == nvml.SUCCESS {
-			to.Firmware.InforomImage = strings.TrimSpace(v)
-		}
-		return ret
-	}},
-	{reading: "inforom_oem", doc: "Version of the inforom's OEM object.", calls: []callID{callInforomVersion}, read: func(c *GPU, to *gpu.Identity) nvml.Return {
-		v, ret := get(c, callInforomVersion, func() (string, nvml.Return) { return c.handle().GetInforomVersion(nvml.INFOROM_OEM) }, int(nvml.INFOROM_OEM))
-		if ret == nvml.SUCCESS {
-			to.Firmware.InforomOEM = strings.TrimSpace(v)
-		}
-		return ret
-	}},
-	{reading: "inforom_ecc", doc: "Version of the inforom's ECC object.", calls: []callID{callInforomVersion}, read: func(c *GPU, to *gpu.Identity) nvml.Return {
-		v, ret := get(c, callInforomVersion, func() (string, nvml.Return) { return c.handle().GetInforomVersion(nvml.INFOROM_ECC) }, int(nvml.INFOROM_ECC))
-		if ret == nvml.SUCCESS {
-			to.Firmware.InforomECC = strings.TrimSpace(v)
-		}
-		return ret
-	}},
-	{reading: "inforom_power", doc: "Version of the inforom's power object.", calls: []callID{callInforomVersion}, read: func(c *GPU, to *gpu.Identity) nvml.Return {
-		v, ret := get(c, callInforomVersion, func() (string, nvml.Return) { return c.handle().GetInforomVersion(nvml.INFOROM_POWER) }, int(nvml.INFOROM_POWER))
-		if ret == nvml.SUCCESS {
-			to.Firmware.InforomPower = strings.TrimSpace(v)
-		}
-		return ret
-	}},
-	{reading: "gsp_version", doc: "Version of the GSP firmware.", calls: []callID{callGspFirmwareVersion}, read: func(c *GPU, to *gpu.Identity) nvml.Return {
-		v, ret := get(c, callGspFirmwareVersion, c.handle().GetGspFirmwareVersion)
-		if ret == nvml.SUCCESS {
-			to.Firmware.GSP = strings.TrimSpace(v)
-		}
-		return ret
-	}},
+	{reading: "minor_number",
+		read: plain(callMinorNumber, nvml.Device.GetMinorNumber,
+			func(to *gpu.Identity, v int) { to.Minor = gpu.Some(int(v)) })},
+	{reading: "model",
+		read: plain(callName, nvml.Device.GetName,
+			func(to *gpu.Identity, v string) { to.Model = strings.TrimSpace(v) })},
+	{reading: "serial",
+		read: plain(callSerial, nvml.Device.GetSerial,
+			func(to *gpu.Identity, v string) { to.Serial = strings.TrimSpace(v) })},
+	{reading: "board_part",
+		read: plain(callBoardPartNumber, nvml.Device.GetBoardPartNumber,
+			func(to *gpu.Identity, v string) { to.BoardPart = strings.TrimSpace(v) })},
+	{reading: "vbios_version",
+		read: plain(callVbiosVersion, nvml.Device.GetVbiosVersion,
+			func(to *gpu.Identity, v string) { to.VBIOS = strings.TrimSpace(v) })},
+	{reading: "inforom_image",
+		read: plain(callInforomImageVersion, nvml.Device.GetInforomImageVersion,
+			func(to *gpu.Identity, v string) { to.Firmware.InforomImage = strings.TrimSpace(v) })},
+	{reading: "inforom_oem",
+		read: plainOf(callInforomVersion, nvml.Device.GetInforomVersion, nvml.INFOROM_OEM,
+			func(to *gpu.Identity, v string) { to.Firmware.InforomOEM = strings.TrimSpace(v) })},
+	{reading: "inforom_ecc",
+		read: plainOf(callInforomVersion, nvml.Device.GetInforomVersion, nvml.INFOROM_ECC,
+			func(to *gpu.Identity, v string) { to.Firmware.InforomECC = strings.TrimSpace(v) })},
+	{reading: "inforom_power",
+		read: plainOf(callInforomVersion, nvml.Device.GetInforomVersion, nvml.INFOROM_POWER,
+			func(to *gpu.Identity, v string) { to.Firmware.InforomPower = strings.TrimSpace(v) })},
+	{reading: "gsp_version",
+		read: plain(callGspFirmwareVersion, nvml.Device.GetGspFirmwareVersion,
+			func(to *gpu.Identity, v string) { to.Firmware.GSP = strings.TrimSpace(v) })},
 }
 
 var fastValues = []row[gpu.Fast]{
-	{reading: "power", doc: "Field 185: Power averaged over 1 s, in milliwatts.", field: nvml.FI_DEV_POWER_AVERAGE, scope: nvml.POWER_SCOPE_GPU, set: func(to *gpu.Fast, f value) {
-		if v, ok := f.count(); ok {
-			to.Power = gpu.Some(gpu.Watts(v) / 1000)
-		}
-	}},
-	{reading: "power_instant", doc: "Field 186: Power at the last sensor sample, in milliwatts.", field: nvml.FI_DEV_POWER_INSTANT, scope: nvml.POWER_SCOPE_GPU, set: func(to *gpu.Fast, f value) {
-		if v, ok := f.count(); ok {
-			to.PowerInstant = gpu.Some(gpu.Watts(v) / 1000)
-		}
-	}},
-	{reading: "power_module", doc: "Field 185: Power of the module (with its CPU), averaged over 1 s, in milliwatts.", field: nvml.FI_DEV_POWER_AVERAGE, scope: nvml.POWER_SCOPE_MODULE, set: func(to *gpu.Fast, f value) {
-		if v, ok := f.count(); ok {
-			to.PowerModule = gpu.Some(gpu.Watts(v) / 1000)
-		}
-	}},
-	{reading: "power_memory", doc: "Field 185: Power of the memory, averaged over 1 s, in milliwatts.", field: nvml.FI_DEV_POWER_AVERAGE, scope: nvml.POWER_SCOPE_MEMORY, set: func(to *gpu.Fast, f value) {
-		if v, ok := f.count(); ok {
-			to.PowerMemory = gpu.Some(gpu.Watts(v) / 1000)
-		}
-	}},
-	{reading: "power_module_instant", doc: "Field 186: Power of the module at the last sensor sample, in milliwatts.", field: nvml.FI_DEV_POWER_INSTANT, scope: nvml.POWER_SCOPE_MODULE, set: func(to *gpu.Fast, f value) {
-		if v, ok := f.count(); ok {
-			to.PowerModuleInstant = gpu.Some(gpu.Watts(v) / 1000)
-		}
-	}},
-	{reading: "energy", doc: "Field 83: Energy since the driver was loaded, in millijoules.", field: nvml.FI_DEV_TOTAL_ENERGY_CONSUMPTION, set: func(to *gpu.Fast, f value) {
-		if v, ok := f.count(); ok {
-			to.Energy = gpu.Some(gpu.Joules(v) / 1000)
-		}
-	}},
-	{reading: "memory_temperature", doc: "Field 82: Temperature of the memory, in degrees Celsius.", field: nvml.FI_DEV_MEMORY_TEMP, set: func(to *gpu.Fast, f value) {
-		if v, ok := f.number(); ok {
-			to.MemoryTemperature = gpu.Some(gpu.Celsius(v))
-		}
-	}},
-	{reading: "limited_power_cap", doc: "Field 74: Time in which clocks were reduced for this reason, in nanoseconds.", field: nvml.FI_DEV_PERF_POLICY_POWER, set: func(to *gpu.Fast, f value) {
-		if v, ok := f.count(); ok {
-			put(&to.Limited, "power_cap", gpu.Seconds(float64(v)/1e9))
-		}
-	}},
-	{reading: "limited_thermal", doc: "Field 75: Time in which clocks were reduced for this reason, in nanoseconds.", field: nvml.FI_DEV_PERF_POLICY_THERMAL, set: func(to *gpu.Fast, f value) {
-		if v, ok := f.count(); ok {
-			put(&to.Limited, "thermal", gpu.Seconds(float64(v)/1e9))
-		}
-	}},
-	{reading: "limited_sync_boost", doc: "Field 76: Time in which clocks were reduced for this reason, in nanoseconds.", field: nvml.FI_DEV_PERF_POLICY_SYNC_BOOST, set: func(to *gpu.Fast, f value) {
-		if v, ok := f.count(); ok {
-			put(&to.Limited, "sync_boost", gpu.Seconds(float64(v)/1e9))
-		}
-	}},
-	{reading: "limited_board_limit", doc: "Field 77: Time in which clocks were reduced for this reason, in nanoseconds.", field: nvml.FI_DEV_PERF_POLICY_BOARD_LIMIT, set: func(to *gpu.Fast, f value) {
-		if v, ok := f.count(); ok {
-			put(&to.Limited, "board_limit", gpu.Seconds(float64(v)/1e9))
-		}
-	}},
-	{reading: "limited_reliability", doc: "Field 79: Time in which clocks were reduced for this reason, in nanoseconds.", field: nvml.FI_DEV_PERF_POLICY_RELIABILITY, set: func(to *gpu.Fast, f value) {
-		if v, ok := f.count(); ok {
-			put(&to.Limited, "reliability", gpu.Seconds(float64(v)/1e9))
-		}
-	}},
-	{reading: "limited_sw_thermal", doc: "Field 269: Time in which clocks were reduced for this reason, in nanoseconds.", field: nvml.FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN, set: func(to *gpu.Fast, f value) {
-		if v, ok := f.count(); ok {
-			put(&to.Limited, "sw_thermal", gpu.Seconds(float64(v)/1e9))
-		}
-	}},
-	{reading: "limited_hw_thermal", doc: "Field 270: Time in which clocks were reduced for this reason, in nanoseconds.", field: nvml.FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN, set: func(to *gpu.Fast, f value) {
-		if v, ok := f.count(); ok {
-			put(&to.Limited, "hw_thermal", gpu.Seconds(float64(v)/1e9))
-		}
-	}},
-	{reading: "limited_hw_power_brake", doc: "Field 271: Time in which clocks were reduced for this reason, in nanoseconds.", field: nvml.FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN, set: func(to *gpu.Fast, f value) {
-		if v, ok := f.count(); ok {
-			put(&to.Limited, "hw_power_brake", gpu.Seconds(float64(v)/1e9))
-		}
-	}},
-	{reading: "pcie_transmit", doc: "Field 197: Data sent over PCIe, 32 bits, in bytes.", field: nvml.FI_DEV_PCIE_COUNT_TX_BYTES, set: func(to *gpu.Fast, f value) {
-		if v, ok := f.count(); ok {
-			to.PCIeTransmit = gpu.Some(gpu.Bytes(v))
-		}
-	}},
-	{reading: "pcie_receive", doc: "Field 198: Data received over PCIe, 32 bits, in bytes.", field: nvml.FI_DEV_PCIE_COUNT_RX_BYTES, set: func(to *gpu.Fast, f value) {
-		if v, ok := f.count(); ok {
-			to.PCIeReceive = gpu.Some(gpu.Bytes(v))
-		}
-	}},
-	{reading: "nvlink_transmit", doc: "Field 202: Data over all NVLinks, since the driver was loaded, in bytes.", field: nvml.FI_DEV_NVLINK_COUNT_XMIT_BYTES, scope: allLinks, set: func(to *gpu.Fast, f value) {
-		if v, ok := f.count(); ok {
-			to.NVLinkTransmit = gpu.Some(gpu.Bytes(v))
-		}
-	}},
-	{reading: "nvlink_transmit", doc: "Field 202: Data over all NVLinks, since the driver was loaded, in bytes.", rank: 1, field: nvml.FI_DEV_NVLINK_COUNT_XMIT_BYTES, scope: everyLink, set: func(to *gpu.Fast, f value) {
-		if v, ok := f.count(); ok {
-			to.NVLinkTransmit = gpu.Some(gpu.Bytes(v))
-		}
-	}},
-	{reading: "nvlink_transmit", doc: "Field 138: Data over all NVLinks, since the driver was loaded, in KiB.", rank: 2, field: nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_TX, scope: allLinks, set: func(to *gpu.Fast, f value) {
-		if v, ok := f.count(); ok {
-			to.NVLinkTransmit = gpu.Some(gpu.Bytes(v * 1024))
-		}
-	}},
-	{reading: "nvlink_receive", doc: "Field 204: Data over all NVLinks, since the driver was loaded, in bytes.", field: nvml.FI_DEV_NVLINK_COUNT_RCV_BYTES, scope: allLinks, set: func(to *gpu.Fast, f value) {
-		if v, ok := f.count(); ok {
-			to.NVLinkReceive = gpu.Some(gpu.Bytes(v))
-		}
-	}},
-	{reading: "nvlink_receive", doc: "Field 204: Data over all NVLinks, since the driver was loaded, in bytes.", rank: 1, field: nvml.FI_DEV_NVLINK_COUNT_RCV_BYTES, scope: everyLink, set: func(to *gpu.Fast, f value) {
-		if v, ok := f.count(); ok {
-			to.NVLinkReceive = gpu.Some(gpu.Bytes(v))
-		}
-	}},
-	{reading: "nvlink_receive", doc: "Field 139: Data over all NVLinks, since the driver was loaded, in KiB.", rank: 2, field: nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_RX, scope: allLinks, set: func(to *gpu.Fast, f value) {
-		if v, ok := f.count(); ok {
-			to.NVLinkReceive = gpu.Some(gpu.Bytes(v * 1024))
-		}
-	}},
-	{reading: "power", doc: "Power; the mean of 1 s on Ampere (except GA100) and newer, in milliwatts.", rank: 1, calls: []callID{callPowerUsage}, read: func(c *GPU, to *gpu.Fast) nvml.Return {
-		v, ret := get(c, callPowerUsage, c.handle().GetPowerUsage)
-		if ret == nvml.SUCCESS {
-			to.Power = gpu.Some(gpu.Watts(v) / 1000)
-		}
-		return ret
-	}},
-	{reading: "energy", doc: "Energy since the driver was loaded, in millijoules.", rank: 1, calls: []callID{callTotalEnergyConsumption}, read: func(c *GPU, to *gpu.Fast) nvml.Return {
-		v, ret := get(c, callTotalEnergyConsumption, c.handle().GetTotalEnergyConsumption)
-		if ret == nvml.SUCCESS {
-			to.Energy = gpu.Some(gpu.Joules(v) / 1000)
-		}
-		return ret
-	}},
-	{reading: "engine_encoder", doc: "Encoder utilization over the driver's period, in percent.", calls: []callID{callEncoderUtilization}, read: func(c *GPU, to *gpu.Fast) nvml.Return {
-		v, _, ret := get2(c, callEncoderUtilization, c.handle().GetEncoderUtilization)
-		if ret == nvml.SUCCESS {
-			put(&to.Engines, "encoder", gpu.Ratio(v)/100)
-		}
-		return ret
-	}},
-	{reading: "engine_decoder", doc: "Decoder utilization over the driver's period, in percent.", calls: []callID{callDecoderUtilization}, read: func(c *GPU, to *gpu.Fast) nvml.Return {
-		v, _, ret := get2(c, callDecoderUtilization, c.handle().GetDecoderUtilization)
-		if ret == nvml.SUCCESS {
-			put(&to.Engines, "decoder", gpu.Ratio(v)/100)
-		}
-		return ret
-	}},
-	{reading: "engine_jpeg", doc: "JPEG engine utilization over the driver's period, in percent.", calls: []callID{callJpgUtilization}, read: func(c *GPU, to *gpu.Fast) nvml.Return {
-		v, _, ret := get2(c, callJpgUtilization, c.handle().GetJpgUtilization)
-		if ret == nvml.SUCCESS {
-			put(&to.Engines, "jpeg", gpu.Ratio(v)/100)
-		}
-		return ret
-	}},
-	{reading: "engine_ofa", doc: "Optical flow engine utilization over the driver's period, in percent.", calls: []callID{callOfaUtilization}, read: func(c *GPU, to *gpu.Fast) nvml.Return {
-		v, _, ret := get2(c, callOfaUtilization, c.handle().GetOfaUtilization)
-		if ret == nvml.SUCCESS {
-			put(&to.Engines, "ofa", gpu.Ratio(v)/100)
-		}
-		return ret
-	}},
-	{reading: "clock_events_sampled", doc: "Bit mask of the reasons that set the clocks now.", instead: []string{"limited_hw_power_brake"}, calls: []callID{callCurrentClocksEventReasons}, read: func(c *GPU, to *gpu.Fast) nvml.Return {
-		v, ret := get(c, callCurrentClocksEventReasons, c.handle().GetCurrentClocksEventReasons)
-		if ret == nvml.SUCCESS {
-			to.SampledReasons = gpu.Some(uint64(v))
-		}
-		return ret
-	}},
-	{reading: "clock_events_sampled", doc: "Bit mask of the reasons that set the clocks now.", rank: 1, instead: []string{"limited_hw_power_brake"}, calls: []callID{callCurrentClocksThrottleReasons}, read: func(c *GPU, to *gpu.Fast) nvml.Return {
-		v, ret := get(c, callCurrentClocksThrottleReasons, c.handle().GetCurrentClocksThrottleReasons)
-		if ret == nvml.SUCCESS {
-			to.SampledReasons = gpu.Some(uint64(v))
-		}
-		return ret
-	}},
+	{reading: "power", field: nvml.FI_DEV_POWER_AVERAGE, scope: nvml.POWER_SCOPE_GPU,
+		set: counted(func(to *gpu.Fast, v uint64) { to.Power = gpu.Some(gpu.Watts(v) / 1000) })},
+	{reading: "power_instant", field: nvml.FI_DEV_POWER_INSTANT, scope: nvml.POWER_SCOPE_GPU,
+		set: counted(func(to *gpu.Fast, v uint64) { to.PowerInstant = gpu.Some(gpu.Watts(v) / 1000) })},
+	{reading: "power_module", field: nvml.FI_DEV_POWER_AVERAGE, scope: nvml.POWER_SCOPE_MODULE,
+		set: counted(func(to *gpu.Fast, v uint64) { to.PowerModule = gpu.Some(gpu.Watts(v) / 1000) })},
+	{reading: "power_memory", field: nvml.FI_DEV_POWER_AVERAGE, scope: nvml.POWER_SCOPE_MEMORY,
+		set: counted(func(to *gpu.Fast, v uint64) { to.PowerMemory = gpu.Some(gpu.Watts(v) / 1000) })},
+	{reading: "power_module_instant", field: nvml.FI_DEV_POWER_INSTANT, scope: nvml.POWER_SCOPE_MODULE,
+		set: counted(func(to *gpu.Fast, v uint64) { to.PowerModuleInstant = gpu.Some(gpu.Watts(v) / 1000) })},
+	{reading: "energy", field: nvml.FI_DEV_TOTAL_ENERGY_CONSUMPTION,
+		set: counted(func(to *gpu.Fast, v uint64) { to.Energy = gpu.Some(gpu.Joules(v) / 1000) })},
+	{reading: "memory_temperature", field: nvml.FI_DEV_MEMORY_TEMP,
+		set: measured(func(to *gpu.Fast, v float64) { to.MemoryTemperature = gpu.Some(gpu.Celsius(v)) })},
+	{reading: "limited_power_cap", field: nvml.FI_DEV_PERF_POLICY_POWER,
+		set: counted(func(to *gpu.Fast, v uint64) { put(&to.Limited, "power_cap", gpu.Seconds(float64(v)/1e9)) })},
+	{reading: "limited_thermal", field: nvml.FI_DEV_PERF_POLICY_THERMAL,
+		set: counted(func(to *gpu.Fast, v uint64) { put(&to.Limited, "thermal", gpu.Seconds(float64(v)/1e9)) })},
+	{reading: "limited_sync_boost", field: nvml.FI_DEV_PERF_POLICY_SYNC_BOOST,
+		set: counted(func(to *gpu.Fast, v uint64) { put(&to.Limited, "sync_boost", gpu.Seconds(float64(v)/1e9)) })},
+	{reading: "limited_board_limit", field: nvml.FI_DEV_PERF_POLICY_BOARD_LIMIT,
+		set: counted(func(to *gpu.Fast, v uint64) { put(&to.Limited, "board_limit", gpu.Seconds(float64(v)/1e9)) })},
+	{reading: "limited_reliability", field: nvml.FI_DEV_PERF_POLICY_RELIABILITY,
+		set: counted(func(to *gpu.Fast, v uint64) { put(&to.Limited, "reliability", gpu.Seconds(float64(v)/1e9)) })},
+	{reading: "limited_sw_thermal", field: nvml.FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN,
+		set: counted(func(to *gpu.Fast, v uint64) { put(&to.Limited, "sw_thermal", gpu.Seconds(float64(v)/1e9)) })},
+	{reading: "limited_hw_thermal", field: nvml.FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN,
+		set: counted(func(to *gpu.Fast, v uint64) { put(&to.Limited, "hw_thermal", gpu.Seconds(float64(v)/1e9)) })},
+	{reading: "limited_hw_power_brake", field: nvml.FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN,
+		set: counted(func(to *gpu.Fast, v uint64) { put(&to.Limited, "hw_power_brake", gpu.Seconds(float64(v)/1e9)) })},
+	{reading: "pcie_transmit", field: nvml.FI_DEV_PCIE_COUNT_TX_BYTES,
+		set: counted(func(to *gpu.Fast, v uint64) { to.PCIeTransmit = gpu.Some(gpu.Bytes(v)) })},
+	{reading: "pcie_receive", field: nvml.FI_DEV_PCIE_COUNT_RX_BYTES,
+		set: counted(func(to *gpu.Fast, v uint64) { to.PCIeReceive = gpu.Some(gpu.Bytes(v)) })},
+	{reading: "nvlink_transmit", field: nvml.FI_DEV_NVLINK_COUNT_XMIT_BYTES, scope: allLinks,
+		set: counted(func(to *gpu.Fast, v uint64) { to.NVLinkTransmit = gpu.Some(gpu.Bytes(v)) })},
+	{reading: "nvlink_transmit", rank: 1, field: nvml.FI_DEV_NVLINK_COUNT_XMIT_BYTES, scope: everyLink,
+		set: counted(func(to *gpu.Fast, v uint64) { to.NVLinkTransmit = gpu.Some(gpu.Bytes(v)) })},
+	{reading: "nvlink_transmit", rank: 2, field: nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_TX, scope: allLinks,
+		set: counted(func(to *gpu.Fast, v uint64) { to.NVLinkTransmit = gpu.Some(gpu.Bytes(v * 1024)) })},
+	{reading: "nvlink_receive", field: nvml.FI_DEV_NVLINK_COUNT_RCV_BYTES, scope: allLinks,
+		set: counted(func(to *gpu.Fast, v uint64) { to.NVLinkReceive = gpu.Some(gpu.Bytes(v)) })},
+	{reading: "nvlink_receive", rank: 1, field: nvml.FI_DEV_NVLINK_COUNT_RCV_BYTES, scope: everyLink,
+		set: counted(func(to *gpu.Fast, v uint64) { to.NVLinkReceive = gpu.Some(gpu.Bytes(v)) })},
+	{reading: "nvlink_receive", rank: 2, field: nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_RX, scope: allLinks,
+		set: counted(func(to *gpu.Fast, v uint64) { to.NVLinkReceive = gpu.Some(gpu.Bytes(v * 1024)) })},
+	{reading: "power", rank: 1,
+		read: plain(callPowerUsage, nvml.Device.GetPowerUsage,
+			func(to *gpu.Fast, v uint32) { to.Power = gpu.Some(gpu.Watts(v) / 1000) })},
+	{reading: "energy", rank: 1,
+		read: plain(callTotalEnergyConsumption, nvml.Device.GetTotalEnergyConsumption,
+			func(to *gpu.Fast, v uint64) { to.Energy = gpu.Some(gpu.Joules(v) / 1000) })},
+	{reading: "engine_encoder",
+		read: plainPair(callEncoderUtilization, nvml.Device.GetEncoderUtilization,
+			func(to *gpu.Fast, v, _ uint32) { put(&to.Engines, "encoder", gpu.Ratio(v)/100) })},
+	{reading: "engine_decoder",
+		read: plainPair(callDecoderUtilization, nvml.Device.GetDecoderUtilization,
+			func(to *gpu.Fast, v, _ uint32) { put(&to.Engines, "decoder", gpu.Ratio(v)/100) })},
+	{reading: "engine_jpeg",
+		read: plainPair(callJpgUtilization, nvml.Device.GetJpgUtilization,
+			func(to *gpu.Fast, v, _ uint32) { put(&to.Engines, "jpeg", gpu.Ratio(v)/100) })},
+	{reading: "engine_ofa",
+		read: plainPair(callOfaUtilization, nvml.Device.GetOfaUtilization,
+			func(to *gpu.Fast, v, _ uint32) { put(&to.Engines, "ofa", gpu.Ratio(v)/100) })},
+	{reading: "clock_events_sampled", instead: []string{"limited_hw_power_brake"},
+		read: plain(callCurrentClocksEventReasons, nvml.Device.GetCurrentClocksEventReasons,
+			func(to *gpu.Fast, v uint64) { to.SampledReasons = gpu.Some(uint64(v)) })},
+	{reading: "clock_events_sampled", rank: 1, instead: []string{"limited_hw_power_brake"},
+		read: plain(callCurrentClocksThrottleReasons, nvml.Device.GetCurrentClocksThrottleReasons,
+			func(to *gpu.Fast, v uint64) { to.SampledReasons = gpu.Some(uint64(v)) })},
 }
 
 var mediumValues = []row[gpu.Medium]{
-	{reading: "remapped_rows", doc: "Field 142: Rows remapped after correctable errors.", field: nvml.FI_DEV_REMAPPED_COR, set: func(to *gpu.Medium, f value) {
-		if v, ok := f.count(); ok {
-			put(&to.RemappedRows, gpu.CauseCorrected, uint64(v))
-		}
-	}},
-	{reading: "remapped_rows", doc: "Field 143: Rows remapped after uncorrectable errors.", field: nvml.FI_DEV_REMAPPED_UNC, set: func(to *gpu.Medium, f value) {
-		if v, ok := f.count(); ok {
-			put(&to.RemappedRows, gpu.CauseUncorrected, uint64(v))
-		}
-	}},
-	{reading: "remapped_rows", doc: "Field 144: Whether rows are to be remapped at the next reset.", field: nvml.FI_DEV_REMAPPED_PENDING, set: func(to *gpu.Medium, f value) {
-		if v, ok := f.count(); ok {
-			to.RemapPending = gpu.Some(v != 0)
-		}
-	}},
-	{reading: "remapped_rows", doc: "Field 145: Whether a row could not be remapped.", field: nvml.FI_DEV_REMAPPED_FAILURE, set: func(to *gpu.Medium, f value) {
-		if v, ok := f.count(); ok {
-			to.RemapFailed = gpu.Some(v != 0)
-		}
-	}},
-	{reading: "remapped_rows_inactive", doc: "Field 301: Inactive remappings after correctable errors.", field: nvml.FI_DEV_REMAPPED_ROWS_COR_INACTIVE, set: func(to *gpu.Medium, f value) {
-		if v, ok := f.count(); ok {
-			put(&to.RemapInactive, gpu.CauseCorrected, uint64(v))
-		}
-	}},
-	{reading: "remapped_rows_inactive", doc: "Field 302: Inactive remappings after uncorrectable errors.", field: nvml.FI_DEV_REMAPPED_ROWS_UNC_INACTIVE, set: func(to *gpu.Medium, f value) {
-		if v, ok := f.count(); ok {
-			put(&to.RemapInactive, gpu.CauseUncorrected, uint64(v))
-		}
-	}},
-	{reading: "retired_pages", doc: "Field 29: Pages retired after repeated single-bit errors.", field: nvml.FI_DEV_RETIRED_SBE, set: func(to *gpu.Medium, f value) {
-		if v, ok := f.count(); ok {
-			put(&to.RetiredPages, gpu.CauseSingleBit, uint64(v))
-		}
-	}},
-	{reading: "retired_pages", doc: "Field 30: Pages retired after a double-bit error.", field: nvml.FI_DEV_RETIRED_DBE, set: func(to *gpu.Medium, f value) {
-		if v, ok := f.count(); ok {
-			put(&to.RetiredPages, gpu.CauseDoubleBit, uint64(v))
-		}
-	}},
-	{reading: "retired_pages", doc: "Field 31: Whether pages will be retired at the next reset.", field: nvml.FI_DEV_RETIRED_PENDING, set: func(to *gpu.Medium, f value) {
-		if v, ok := f.count(); ok {
-			to.RetirePending = gpu.Some(v != 0)
-		}
-	}},
-	{reading: "pcie_replays", doc: "Field 94: PCIe replays.", field: nvml.FI_DEV_PCIE_REPLAY_COUNTER, set: func(to *gpu.Medium, f value) {
-		if v, ok := f.count(); ok {
-			to.PCIeReplays = gpu.Some(uint64(v))
-		}
-	}},
-	{reading: "nvlink_errors_crc_flit", doc: "Field 38: NVLink errors of all links.", field: nvml.FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL, set: func(to *gpu.Medium, f value) {
-		if v, ok := f.count(); ok {
-			put(&to.NVLinkErrors, "crc_flit", uint64(v))
-		}
-	}},
-	{reading: "nvlink_errors_crc_flit", doc: "Field 163: NVLink errors of all links.", rank: 1, field: nvml.FI_DEV_NVLINK_ERROR_DL_CRC, scope: everyLink, set: func(to *gpu.Medium, f value) {
-		if v, ok := f.count(); ok {
-			put(&to.NVLinkErrors, "crc_flit", uint64(v))
-		}
-	}},
-	{reading: "nvlink_errors_crc_data", doc: "Field 45: NVLink errors of all links.", field: nvml.FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL, set: func(to *gpu.Medium, f value) {
-		if v, ok := f.count(); ok {
-			put(&to.NVLinkErrors, "crc_data", uint64(v))
-		}
-	}},
-	{reading: "nvlink_errors_replay", doc: "Field 52: NVLink errors of all links.", field: nvml.FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL, set: func(to *gpu.Medium, f value) {
-		if v, ok := f.count(); ok {
-			put(&to.NVLinkErrors, "replay", uint64(v))
-		}
-	}},
-	{reading: "nvlink_errors_replay", doc: "Field 161: NVLink errors of all links.", rank: 1, field: nvml.FI_DEV_NVLINK_ERROR_DL_REPLAY, scope: everyLink, set: func(to *gpu.Medium, f value) {
-		if v, ok := f.count(); ok {
-			put(&to.NVLinkErrors, "replay", uint64(v))
-		}
-	}},
-	{reading: "nvlink_errors_recovery", doc: "Field 59: NVLink errors of all links.", field: nvml.FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL, set: func(to *gpu.Medium, f value) {
-		if v, ok := f.count(); ok {
-			put(&to.NVLinkErrors, "recovery", uint64(v))
-		}
-	}},
-	{reading: "nvlink_errors_recovery", doc: "Field 162: NVLink errors of all links.", rank: 1, field: nvml.FI_DEV_NVLINK_ERROR_DL_RECOVERY, scope: everyLink, set: func(to *gpu.Medium, f value) {
-		if v, ok := f.count(); ok {
-			put(&to.NVLinkErrors, "recovery", uint64(v))
-		}
-	}},
-	{reading: "nvlink_errors_recovery", doc: "Field 215: NVLink errors of all links.", rank: 2, field: nvml.FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS, scope: everyLink, set: func(to *gpu.Medium, f value) {
-		if v, ok := f.count(); ok {
-			put(&to.NVLinkErrors, "recovery", uint64(v))
-		}
-	}},
-	{reading: "nvlink_errors_ecc", doc: "Field 160: NVLink errors of all links.", field: nvml.FI_DEV_NVLINK_ECC_DATA_ERROR_COUNT_TOTAL, set: func(to *gpu.Medium, f value) {
-		if v, ok := f.count(); ok {
-			put(&to.NVLinkErrors, "ecc", uint64(v))
-		}
-	}},
-	{reading: "nvlink_errors_symbol", doc: "Field 221: NVLink errors of all links.", field: nvml.FI_DEV_NVLINK_COUNT_SYMBOL_ERRORS, scope: everyLink, set: func(to *gpu.Medium, f value) {
-		if v, ok := f.count(); ok {
-			put(&to.NVLinkErrors, "symbol", uint64(v))
-		}
-	}},
-	{reading: "recovery_action", doc: "Field 230: What the driver recommends.", field: nvml.FI_DEV_GET_GPU_RECOVERY_ACTION, set: func(to *gpu.Medium, f value) {
-		if v, ok := f.count(); ok && v < uint64(len(gpu.RecoveryActions)) {
-			to.Recovery = gpu.Some(gpu.RecoveryActions[v])
-		}
-	}},
-	{reading: "clock_graphics", doc: "Clock of the domain, in MHz.", calls: []callID{callClockInfo}, read: func(c *GPU, to *gpu.Medium) nvml.Return {
-		v, ret := get(c, callClockInfo, func() (uint32, nvml.Return) { return c.handle().GetClockInfo(nvml.CLOCK_GRAPHICS) }, int(nvml.CLOCK_GRAPHICS))
-		if ret == nvml.SUCCESS {
-			put(&to.Clocks, "graphics", gpu.Hertz(v)*1e6)
-		}
-		return ret
-	}},
-	{reading: "clock_sm", doc: "Clock of the domain, in MHz.", calls: []callID{callClockInfo}, read: func(c *GPU, to *gpu.Medium) nvml.Return {
-		v, ret := get(c, callClockInfo, func() (uint32, nvml.Return) { return c.handle().GetClockInfo(nvml.CLOCK_SM) }, int(nvml.CLOCK_SM))
-		if ret == nvml.SUCCESS {
-			put(&to.Clocks, "sm", gpu.Hertz(v)*1e6)
-		}
-		return ret
-	}},
-	{reading: "clock_memory", doc: "Clock of the domain, in MHz.", calls: []callID{callClockInfo}, read: func(c *GPU, to *gpu.Medium) nvml.Return {
-		v, ret := get(c, callClockInfo, func() (uint32, nvml.Return) { return c.handle().GetClockInfo(nvml.CLOCK_MEM) }, int(nvml.CLOCK_MEM))
-		if ret == nvml.SUCCESS {
-			put(&to.Clocks, "memory", gpu.Hertz(v)*1e6)
-		}
-		return ret
-	}},
-	{reading: "clock_video", doc: "Clock of the domain, in MHz.", calls: []callID{callClockInfo}, read: func(c *GPU, to *gpu.Medium) nvml.Return {
-		v, ret := get(c, callClockInfo, func() (uint32, nvml.Return) { return c.handle().GetClockInfo(nvml.CLOCK_VIDEO) }, int(nvml.CLOCK_VIDEO))
-		if ret == nvml.SUCCESS {
-			put(&to.Clocks, "video", gpu.Hertz(v)*1e6)
-		}
-		return ret
-	}},
-	{reading: "performance_state", doc: "Performance state, 0 the fastest; 32 is unknown.", calls: []callID{callPerformanceState}, read: func(c *GPU, to *gpu.Medium) nvml.Return {
-		v, ret := get(c, callPerformanceState, c.handle().GetPerformanceState)
-		if ret == nvml.SUCCESS && v <= 15 {
-			to.PState = gpu.Some(int(v))
-		}
-		return ret
-	}},
-	{reading: "clock_event_reasons", doc: "Bit mask of the reasons that set the clocks now.", instead: []string{"clock_events_sampled"}, calls: []callID{callCurrentClocksEventReasons}, read: func(c *GPU, to *gpu.Medium) nvml.Return {
-		v, ret := get(c, callCurrentClocksEventReasons, c.handle().GetCurrentClocksEventReasons)
-		if ret == nvml.SUCCESS {
-			to.ClockEvents = gpu.Some(int(v))
-		}
-		return ret
-	}},
-	{reading: "clock_event_reasons", doc: "Its name before R535.", rank: 1, instead: []string{"clock_events_sampled"}, calls: []callID{callCurrentClocksThrottleReasons}, read: func(c *GPU, to *gpu.Medium) nvml.Return {
-		v, ret := get(c, callCurrentClocksThrottleReasons, c.handle().GetCurrentClocksThrottleReasons)
-		if ret == nvml.SUCCESS {
-			to.ClockEvents = gpu.Some(int(v))
-		}
-		return ret
-	}},
-	{reading: "pcie_replays", doc: "PCIe replays.", rank: 1, calls: []callID{callPcieReplayCounter}, read: func(c *GPU, to *gpu.Medium) nvml.Return {
-		v, ret := get(c, callPcieReplayCounter, c.handle().GetPcieReplayCounter)
-		if ret == nvml.SUCCESS && v >= 0 {
-			to.PCIeReplays = gpu.Some(uint64(v))
-		}
-		return ret
-	}},
+	{reading: "remapped_rows", field: nvml.FI_DEV_REMAPPED_COR,
+		set: counted(func(to *gpu.Medium, v uint64) { put(&to.RemappedRows, gpu.CauseCorrected, uint64(v)) })},
+	{reading: "remapped_rows", field: nvml.FI_DEV_REMAPPED_UNC,
+		set: counted(func(to *gpu.Medium, v uint64) { put(&to.RemappedRows, gpu.CauseUncorrected, uint64(v)) })},
+	{reading: "remapped_rows", field: nvml.FI_DEV_REMAPPED_PENDING,
+		set: counted(func(to *gpu.Medium, v uint64) { to.RemapPending = gpu.Some(v != 0) })},
+	{reading: "remapped_rows", field: nvml.FI_DEV_REMAPPED_FAILURE,
+		set: counted(func(to *gpu.Medium, v uint64) { to.RemapFailed = gpu.Some(v != 0) })},
+	{reading: "remapped_rows_inactive", field: nvml.FI_DEV_REMAPPED_ROWS_COR_INACTIVE,
+		set: counted(func(to *gpu.Medium, v uint64) { put(&to.RemapInactive, gpu.CauseCorrected, uint64(v)) })},
+	{reading: "remapped_rows_inactive", field: nvml.FI_DEV_REMAPPED_ROWS_UNC_INACTIVE,
+		set: counted(func(to *gpu.Medium, v uint64) { put(&to.RemapInactive, gpu.CauseUncorrected, uint64(v)) })},
+	{reading: "retired_pages", field: nvml.FI_DEV_RETIRED_SBE,
+		set: counted(func(to *gpu.Medium, v uint64) { put(&to.RetiredPages, gpu.CauseSingleBit, uint64(v)) })},
+	{reading: "retired_pages", field: nvml.FI_DEV_RETIRED_DBE,
+		set: counted(func(to *gpu.Medium, v uint64) { put(&to.RetiredPages, gpu.CauseDoubleBit, uint64(v)) })},
+	{reading: "retired_pages", field: nvml.FI_DEV_RETIRED_PENDING,
+		set: counted(func(to *gpu.Medium, v uint64) { to.RetirePending = gpu.Some(v != 0) })},
+	{reading: "pcie_replays", field: nvml.FI_DEV_PCIE_REPLAY_COUNTER,
+		set: counted(func(to *gpu.Medium, v uint64) { to.PCIeReplays = gpu.Some(uint64(v)) })},
+	{reading: "nvlink_errors_crc_flit", field: nvml.FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL,
+		set: counted(func(to *gpu.Medium, v uint64) { put(&to.NVLinkErrors, "crc_flit", uint64(v)) })},
+	{reading: "nvlink_errors_crc_flit", rank: 1, field: nvml.FI_DEV_NVLINK_ERROR_DL_CRC, scope: everyLink,
+		set: counted(func(to *gpu.Medium, v uint64) { put(&to.NVLinkErrors, "crc_flit", uint64(v)) })},
+	{reading: "nvlink_errors_crc_data", field: nvml.FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL,
+		set: counted(func(to *gpu.Medium, v uint64) { put(&to.NVLinkErrors, "crc_data", uint64(v)) })},
+	{reading: "nvlink_errors_replay", field: nvml.FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL,
+		set: counted(func(to *gpu.Medium, v uint64) { put(&to.NVLinkErrors, "replay", uint64(v)) })},
+	{reading: "nvlink_errors_replay", rank: 1, field: nvml.FI_DEV_NVLINK_ERROR_DL_REPLAY, scope: everyLink,
+		set: counted(func(to *gpu.Medium, v uint64) { put(&to.NVLinkErrors, "replay", uint64(v)) })},
+	{reading: "nvlink_errors_recovery", field: nvml.FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL,
+		set: counted(func(to *gpu.Medium, v uint64) { put(&to.NVLinkErrors, "recovery", uint64(v)) })},
+	{reading: "nvlink_errors_recovery", rank: 1, field: nvml.FI_DEV_NVLINK_ERROR_DL_RECOVERY, scope: everyLink,
+		set: counted(func(to *gpu.Medium, v uint64) { put(&to.NVLinkErrors, "recovery", uint64(v)) })},
+	{reading: "nvlink_errors_recovery", rank: 2, field: nvml.FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS, scope: everyLink,
+		set: counted(func(to *gpu.Medium, v uint64) { put(&to.NVLinkErrors, "recovery", uint64(v)) })},
+	{reading: "nvlink_errors_ecc", field: nvml.FI_DEV_NVLINK_ECC_DATA_ERROR_COUNT_TOTAL,
+		set: counted(func(to *gpu.Medium, v uint64) { put(&to.NVLinkErrors, "ecc", uint64(v)) })},
+	{reading: "nvlink_errors_symbol", field: nvml.FI_DEV_NVLINK_COUNT_SYMBOL_ERRORS, scope: everyLink,
+		set: counted(func(to *gpu.Medium, v uint64) { put(&to.NVLinkErrors, "symbol", uint64(v)) })},
+	{reading: "recovery_action", field: nvml.FI_DEV_GET_GPU_RECOVERY_ACTION,
+		set: counted(func(to *gpu.Medium, v uint64) {
+			if v < uint64(len(gpu.RecoveryActions)) {
+				to.Recovery = gpu.Some(gpu.RecoveryActions[v])
+			}
+		})},
+	{reading: "clock_graphics",
+		read: plainOf(callClockInfo, nvml.Device.GetClockInfo, nvml.CLOCK_GRAPHICS,
+			func(to *gpu.Medium, v uint32) { put(&to.Clocks, "graphics", gpu.Hertz(v)*1e6) })},
+	{reading: "clock_sm",
+		read: plainOf(callClockInfo, nvml.Device.GetClockInfo, nvml.CLOCK_SM,
+			func(to *gpu.Medium, v uint32) { put(&to.Clocks, "sm", gpu.Hertz(v)*1e6) })},
+	{reading: "clock_memory",
+		read: plainOf(callClockInfo, nvml.Device.GetClockInfo, nvml.CLOCK_MEM,
+			func(to *gpu.Medium, v uint32) { put(&to.Clocks, "memory", gpu.Hertz(v)*1e6) })},
+	{reading: "clock_video",
+		read: plainOf(callClockInfo, nvml.Device.GetClockInfo, nvml.CLOCK_VIDEO,
+			func(to *gpu.Medium, v uint32) { put(&to.Clocks, "video", gpu.Hertz(v)*1e6) })},
+	{reading: "performance_state",
+		read: plain(callPerformanceState, nvml.Device.GetPerformanceState,
+			func(to *gpu.Medium, v nvml.Pstates) {
+				if v <= 15 {
+					to.PState = gpu.Some(int(v))
+				}
+			})},
+	{reading: "clock_event_reasons", instead: []string{"clock_events_sampled"},
+		read: plain(callCurrentClocksEventReasons, nvml.Device.GetCurrentClocksEventReasons,
+			func(to *gpu.Medium, v uint64) { to.ClockEvents = gpu.Some(int(v)) })},
+	{reading: "clock_event_reasons", rank: 1, instead: []string{"clock_events_sampled"},
+		read: plain(callCurrentClocksThrottleReasons, nvml.Device.GetCurrentClocksThrottleReasons,
+			func(to *gpu.Medium, v uint64) { to.ClockEvents = gpu.Some(int(v)) })},
+	{reading: "pcie_replays", rank: 1,
+		read: plain(callPcieReplayCounter, nvml.Device.GetPcieReplayCounter,
+			func(to *gpu.Medium, v int) {
+				if v >= 0 {
+					to.PCIeReplays = gpu.Some(uint64(v))
+				}
+			})},
 }
 
 var slowValues = []row[gpu.Slow]{
-	{reading: "temperature_margin_limit_gpu_shutdown", doc: "Field 193: Margin at which the limit is reached, in degrees Celsius.", field: nvml.FI_DEV_TEMPERATURE_SHUTDOWN_TLIMIT, set: func(to *gpu.Slow, f value) {
-		if v, ok := f.number(); ok {
-			put(&to.MarginLimits, "gpu shutdown", gpu.Celsius(v))
-		}
-	}},
-	{reading: "temperature_margin_limit_gpu_slowdown", doc: "Field 194: Margin at which the limit is reached, in degrees Celsius.", field: nvml.FI_DEV_TEMPERATURE_SLOWDOWN_TLIMIT, set: func(to *gpu.Slow, f value) {
-		if v, ok := f.number(); ok {
-			put(&to.MarginLimits, "gpu slowdown", gpu.Celsius(v))
-		}
-	}},
-	{reading: "temperature_margin_limit_memory_max_operating", doc: "Field 195: Margin at which the limit is reached, in degrees Celsius.", field: nvml.FI_DEV_TEMPERATURE_MEM_MAX_TLIMIT, set: func(to *gpu.Slow, f value) {
-		if v, ok := f.number(); ok {
-			put(&to.MarginLimits, "memory max_operating", gpu.Celsius(v))
-		}
-	}},
-	{reading: "temperature_margin_limit_gpu_max_operating", doc: "Field 196: Margin at which the limit is reached, in degrees Celsius.", field: nvml.FI_DEV_TEMPERATURE_GPU_MAX_TLIMIT, set: func(to *gpu.Slow, f value) {
-		if v, ok := f.number(); ok {
-			put(&to.MarginLimits, "gpu max_operating", gpu.Celsius(v))
-		}
-	}},
-	{reading: "power_limit_module_min", doc: "Field 187: Power limit of the scope, in milliwatts.", field: nvml.FI_DEV_POWER_MIN_LIMIT, scope: nvml.POWER_SCOPE_MODULE, set: func(to *gpu.Slow, f value) {
-		if v, ok := f.count(); ok {
-			put(&to.ScopeLimits, "module min", gpu.Watts(v)/1000)
-		}
-	}},
-	{reading: "power_limit_module_max", doc: "Field 188: Power limit of the scope, in milliwatts.", field: nvml.FI_DEV_POWER_MAX_LIMIT, scope: nvml.POWER_SCOPE_MODULE, set: func(to *gpu.Slow, f value) {
-		if v, ok := f.count(); ok {
-			put(&to.ScopeLimits, "module max", gpu.Watts(v)/1000)
-		}
-	}},
-	{reading: "power_limit_module_default", doc: "Field 189: Power limit of the scope, in milliwatts.", field: nvml.FI_DEV_POWER_DEFAULT_LIMIT, scope: nvml.POWER_SCOPE_MODULE, set: func(to *gpu.Slow, f value) {
-		if v, ok := f.count(); ok {
-			put(&to.ScopeLimits, "module default", gpu.Watts(v)/1000)
-		}
-	}},
-	{reading: "power_limit_module_enforced", doc: "Field 190: Power limit of the scope, in milliwatts.", field: nvml.FI_DEV_POWER_CURRENT_LIMIT, scope: nvml.POWER_SCOPE_MODULE, set: func(to *gpu.Slow, f value) {
-		if v, ok := f.count(); ok {
-			put(&to.ScopeLimits, "module enforced", gpu.Watts(v)/1000)
-		}
-	}},
-	{reading: "power_limit_module_requested", doc: "Field 192: Power limit of the scope, in milliwatts.", field: nvml.FI_DEV_POWER_REQUESTED_LIMIT, scope: nvml.POWER_SCOPE_MODULE, set: func(to *gpu.Slow, f value) {
-		if v, ok := f.count(); ok {
-			put(&to.ScopeLimits, "module requested", gpu.Watts(v)/1000)
-		}
-	}},
-	{reading: "power_limit_gpu_base_min", doc: "Field 187: Power limit of the scope, in milliwatts.", field: nvml.FI_DEV_POWER_MIN_LIMIT, scope: nvml.POWER_SCOPE_GPU_BASE, set: func(to *gpu.Slow, f value) {
-		if v, ok := f.count(); ok {
-			put(&to.ScopeLimits, "gpu_base min", gpu.Watts(v)/1000)
-		}
-	}},
-	{reading: "power_limit_gpu_base_max", doc: "Field 188: Power limit of the scope, in milliwatts.", field: nvml.FI_DEV_POWER_MAX_LIMIT, scope: nvml.POWER_SCOPE_GPU_BASE, set: func(to *gpu.Slow, f value) {
-		if v, ok := f.count(); ok {
-			put(&to.ScopeLimits, "gpu_base max", gpu.Watts(v)/1000)
-		}
-	}},
-	{reading: "power_limit_gpu_base_default", doc: "Field 189: Power limit of the scope, in milliwatts.", field: nvml.FI_DEV_POWER_DEFAULT_LIMIT, scope: nvml.POWER_SCOPE_GPU_BASE, set: func(to *gpu.Slow, f value) {
-		if v, ok := f.count(); ok {
-			put(&to.ScopeLimits, "gpu_base default", gpu.Watts(v)/1000)
-		}
-	}},
-	{reading: "power_limit_gpu_base_enforced", doc: "Field 190: Power limit of the scope, in milliwatts.", field: nvml.FI_DEV_POWER_CURRENT_LIMIT, scope: nvml.POWER_SCOPE_GPU_BASE, set: func(to *gpu.Slow, f value) {
-		if v, ok := f.count(); ok {
-			put(&to.ScopeLimits, "gpu_base enforced", gpu.Watts(v)/1000)
-		}
-	}},
-	{reading: "edpp_multiplier", doc: "Field 274: Multiplier of the peak power limit, in percent.", field: nvml.FI_DEV_EDPP_MULTIPLIER, set: func(to *gpu.Slow, f value) {
-		if v, ok := f.count(); ok {
-			to.EDPPMultiplier = gpu.Some(gpu.Ratio(v) / 100)
-		}
-	}},
-	{reading: "power_limit", doc: "Enforced limit, in milliwatts.", calls: []callID{callEnforcedPowerLimit}, read: func(c *GPU, to *gpu.Slow) nvml.Return {
-		v, ret := get(c, callEnforcedPowerLimit, c.handle().GetEnforcedPowerLimit)
-		if ret == nvml.SUCCESS {
-			to.PowerLimit = gpu.Some(gpu.Watts(v) / 1000)
-		}
-		return ret
-	}},
-	{reading: "power_limit_requested", doc: "Requested limit, in milliwatts.", calls: []callID{callPowerManagementLimit}, read: func(c *GPU, to *gpu.Slow) nvml.Return {
-		v, ret := get(c, callPowerManagementLimit, c.handle().GetPowerManagementLimit)
-		if ret == nvml.SUCCESS {
-			to.PowerLimitRequested = gpu.Some(gpu.Watts(v) / 1000)
-		}
-		return ret
-	}},
-	{reading: "power_limit_default", doc: "Limit after boot, in milliwatts.", calls: []callID{callPowerManagementDefaultLimit}, read: func(c *GPU, to *gpu.Slow) nvml.Return {
-		v, ret := get(c, callPowerManagementDefaultLimit, c.handle().GetPowerManagementDefaultLimit)
-		if ret == nvml.SUCCESS {
-			to.PowerLimitDefault = gpu.Some(gpu.Watts(v) / 1000)
-		}
-		return ret
-	}},
-	{reading: "power_limit_range", doc: "Minimum and maximum limit that can be set, in milliwatts.", calls: []callID{callPowerManagementLimitConstraints}, read: func(c *GPU, to *gpu.Slow) nvml.Return {
-		v, w, ret := get2(c, callPowerManagementLimitConstraints, c.handle().GetPowerManagementLimitConstraints)
-		if ret == nvml.SUCCESS {
-			to.PowerLimitMin = gpu.Some(gpu.Watts(v) / 1000)
-			to.PowerLimitMax = gpu.Some(gpu.Watts(w) / 1000)
-		}
-		return ret
-	}},
-	{reading: "clock_max_graphics", doc: "Maximum clock of the domain, in MHz.", calls: []callID{callMaxClockInfo}, read: func(c *GPU, to *gpu.Slow) nvml.Return {
-		v, ret := get(c, callMaxClockInfo, func() (uint32, nvml.Return) { return c.handle().GetMaxClockInfo(nvml.CLOCK_GRAPHICS) }, int(nvml.CLOCK_GRAPHICS))
-		if ret == nvml.SUCCESS {
-			put(&to.MaxClocks, "graphics", gpu.Hertz(v)*1e6)
-		}
-		return ret
-	}},
-	{reading: "clock_max_sm", doc: "Maximum clock of the domain, in MHz.", calls: []callID{callMaxClockInfo}, read: func(c *GPU, to *gpu.Slow) nvml.Return {
-		v, ret := get(c, callMaxClockInfo, func() (uint32, nvml.Return) { return c.handle().GetMaxClockInfo(nvml.CLOCK_SM) }, int(nvml.CLOCK_SM))
-		if ret == nvml.SUCCESS {
-			put(&to.MaxClocks, "sm", gpu.Hertz(v)*1e6)
-		}
-		return ret
-	}},
-	{reading: "clock_max_memory", doc: "Maximum clock of the domain, in MHz.", calls: []callID{callMaxClockInfo}, read: func(c *GPU, to *gpu.Slow) nvml.Return {
-		v, ret := get(c, callMaxClockInfo, func() (uint32, nvml.Return) { return c.handle().GetMaxClockInfo(nvml.CLOCK_MEM) }, int(nvml.CLOCK_MEM))
-		if ret == nvml.SUCCESS {
-			put(&to.MaxClocks, "memory", gpu.Hertz(v)*1e6)
-		}
-		return ret
-	}},
-	{reading: "clock_max_video", doc: "Maximum clock of the domain, in MHz.", calls: []callID{callMaxClockInfo}, read: func(c *GPU, to *gpu.Slow) nvml.Return {
-		v, ret := get(c, callMaxClockInfo, func() (uint32, nvml.Return) { return c.handle().GetMaxClockInfo(nvml.CLOCK_VIDEO) }, int(nvml.CLOCK_VIDEO))
-		if ret == nvml.SUCCESS {
-			put(&to.MaxClocks, "video", gpu.Hertz(v)*1e6)
-		}
-		return ret
-	}},
-	{reading: "persistence_mode", doc: "Whether the driver stays loaded without clients.", calls: []callID{callPersistenceMode}, read: func(c *GPU, to *gpu.Slow) nvml.Return {
-		v, ret := get(c, callPersistenceMode, c.handle().GetPersistenceMode)
-		if ret == nvml.SUCCESS {
-			to.PersistenceMode = gpu.Some(v != 0)
-		}
-		return ret
-	}},
-	{reading: "accounting_mode", doc: "Whether the driver keeps accounts of processes.", calls: []callID{callAccountingMode}, read: func(c *GPU, to *gpu.Slow) nvml.Return {
-		v, ret := get(c, callAccountingMode, c.handle().GetAccountingMode)
-		if ret == nvml.SUCCESS {
-			to.AccountingMode = gpu.Some(v != 0)
-		}
-		return ret
-	}},
-	{reading: "display_active", doc: "Whether a display is driven.", calls: []callID{callDisplayActive}, read: func(c *GPU, to *gpu.Slow) nvml.Return {
-		v, ret := get(c, callDisplayActive, c.handle().GetDisplayActive)
-		if ret == nvml.SUCCESS {
-			to.DisplayActive = gpu.Some(v != 0)
-		}
-		return ret
-	}},
-	{reading: "display_attached", doc: "Whether a display is connected.", calls: []callID{callDisplayMode}, read: func(c *GPU, to *gpu.Slow) nvml.Return {
-		v, ret := get(c, callDisplayMode, c.handle().GetDisplayMode)
-		if ret == nvml.SUCCESS {
-			to.DisplayAttached = gpu.Some(v != 0)
-		}
-		return ret
-	}},
-	{reading: "gsp_mode", doc: "Whether the driver runs on the GPU's system processor.", calls: []callID{callGspFirmwareMode}, read: func(c *GPU, to *gpu.Slow) nvml.Return {
-		v, w, ret := get2(c, callGspFirmwareMode, c.handle().GetGspFirmwareMode)
-		if ret == nvml.SUCCESS {
-			to.GSPMode = gpu.Some(bool(v))
-			to.GSPModeDefault = gpu.Some(bool(w))
-		}
-		return ret
-	}},
-	{reading: "clock_applications_graphics", doc: "Applications clock of the domain, in MHz.", calls: []callID{callApplicationsClock}, read: func(c *GPU, to *gpu.Slow) nvml.Return {
-		v, ret := get(c, callApplicationsClock, func() (uint32, nvml.Return) { return c.handle().GetApplicationsClock(nvml.CLOCK_GRAPHICS) }, int(nvml.CLOCK_GRAPHICS))
-		if ret == nvml.SUCCESS {
-			put(&to.ApplicationClocks, "graphics", gpu.Hertz(v)*1e6)
-		}
-		return ret
-	}},
-	{reading: "clock_applications_memory", doc: "Applications clock of the domain, in MHz.", calls: []callID{callApplicationsClock}, read: func(c *GPU, to *gpu.Slow) nvml.Return {
-		v, ret := get(c, callApplicationsClock, func() (uint32, nvml.Return) { return c.handle().GetApplicationsClock(nvml.CLOCK_MEM) }, int(nvml.CLOCK_MEM))
-		if ret == nvml.SUCCESS {
-			put(&to.ApplicationClocks, "memory", gpu.Hertz(v)*1e6)
-		}
-		return ret
-	}},
-	{reading: "clock_default_applications_graphics", doc: "Default applications clock of the domain, in MHz.", calls: []callID{callDefaultApplicationsClock}, read: func(c *GPU, to *gpu.Slow) nvml.Return {
-		v, ret := get(c, callDefaultApplicationsClock, func() (uint32, nvml.Return) { return c.handle().GetDefaultApplicationsClock(nvml.CLOCK_GRAPHICS) }, int(nvml.CLOCK_GRAPHICS))
-		if ret == nvml.SUCCESS {
-			put(&to.DefaultClocks, "graphics", gpu.Hertz(v)*1e6)
-		}
-		return ret
-	}},
-	{reading: "clock_default_applications_memory", doc: "Default applications clock of the domain, in MHz.", calls: []callID{callDefaultApplicationsClock}, read: func(c *GPU, to *gpu.Slow) nvml.Return {
-		v, ret := get(c, callDefaultApplicationsClock, func() (uint32, nvml.Return) { return c.handle().GetDefaultApplicationsClock(nvml.CLOCK_MEM) }, int(nvml.CLOCK_MEM))
-		if ret == nvml.SUCCESS {
-			put(&to.DefaultClocks, "memory", gpu.Hertz(v)*1e6)
-		}
-		return ret
-	}},
-	{reading: "compute_mode", doc: "Who may open compute contexts.", calls: []callID{callComputeMode}, read: func(c *GPU, to *gpu.Slow) nvml.Return {
-		v, ret := get(c, callComputeMode, c.handle().GetComputeMode)
-		if ret == nvml.SUCCESS && v >= 0 && int(v) < len(gpu.ComputeModes) {
-			to.ComputeMode = gpu.Some(gpu.ComputeModes[v])
-		}
-		return ret
-	}},
-	{reading: "pcie_link_generation", doc: "Current PCIe generation.", calls: []callID{callCurrPcieLinkGeneration}, read: func(c *GPU, to *gpu.Slow) nvml.Return {
-		v, ret := get(c, callCurrPcieLinkGeneration, c.handle().GetCurrPcieLinkGeneration)
-		if ret == nvml.SUCCESS {
-			to.PCIe.Generation = gpu.Some(int(v))
-		}
-		return ret
-	}},
-	{reading: "pcie_link_width", doc: "Current number of PCIe lanes.", calls: []callID{callCurrPcieLinkWidth}, read: func(c *GPU, to *gpu.Slow) nvml.Return {
-		v, ret := get(c, callCurrPcieLinkWidth, c.handle().GetCurrPcieLinkWidth)
-		if ret == nvml.SUCCESS {
-			to.PCIe.Width = gpu.Some(int(v))
-		}
-		return ret
-	}},
-	{reading: "pcie_link_generation_max", doc: "Maximum PCIe generation of both ends.", calls: []callID{callMaxPcieLinkGeneration}, read: func(c *GPU, to *gpu.Slow) nvml.Return {
-		v, ret := get(c, callMaxPcieLinkGeneration, c.handle().GetMaxPcieLinkGeneration)
-		if ret == nvml.SUCCESS {
-			to.PCIe.MaxGeneration = gpu.Some(int(v))
-		}
-		return ret
-	}},
-	{reading: "pcie_link_width_max", doc: "Maximum number of PCIe lanes of GPU and slot.", calls: []callID{callMaxPcieLinkWidth}, read: func(c *GPU, to *gpu.Slow) nvml.Return {
-		v, ret := get(c, callMaxPcieLinkWidth, c.handle().GetMaxPcieLinkWidth)
-		if ret == nvml.SUCCESS {
-			to.PCIe.MaxWidth = gpu.Some(int(v))
-		}
-		return ret
-	}},
-	{reading: "pcie_link_generation_gpu_max", doc: "Maximum of the GPU alone.", calls: []callID{callGpuMaxPcieLinkGeneration}, read: func(c *GPU, to *gpu.Slow) nvml.Return {
-		v, ret := get(c, callGpuMaxPcieLinkGeneration, c.handle().GetGpuMaxPcieLinkGeneration)
-		if ret == nvml.SUCCESS {
-			to.PCIe.GPUMaxGeneration = gpu.Some(int(v))
-		}
-		return ret
-	}},
+	{reading: "temperature_margin_limit_gpu_shutdown", field: nvml.FI_DEV_TEMPERATURE_SHUTDOWN_TLIMIT,
+		set: measured(func(to *gpu.Slow, v float64) { put(&to.MarginLimits, "gpu shutdown", gpu.Celsius(v)) })},
+	{reading: "temperature_margin_limit_gpu_slowdown", field: nvml.FI_DEV_TEMPERATURE_SLOWDOWN_TLIMIT,
+		set: measured(func(to *gpu.Slow, v float64) { put(&to.MarginLimits, "gpu slowdown", gpu.Celsius(v)) })},
+	{reading: "temperature_margin_limit_memory_max_operating", field: nvml.FI_DEV_TEMPERATURE_MEM_MAX_TLIMIT,
+		set: measured(func(to *gpu.Slow, v float64) { put(&to.MarginLimits, "memory max_operating", gpu.Celsius(v)) })},
+	{reading: "temperature_margin_limit_gpu_max_operating", field: nvml.FI_DEV_TEMPERATURE_GPU_MAX_TLIMIT,
+		set: measured(func(to *gpu.Slow, v float64) { put(&to.MarginLimits, "gpu max_operating", gpu.Celsius(v)) })},
+	{reading: "power_limit_module_min", field: nvml.FI_DEV_POWER_MIN_LIMIT, scope: nvml.POWER_SCOPE_MODULE,
+		set: counted(func(to *gpu.Slow, v uint64) { put(&to.ScopeLimits, "module min", gpu.Watts(v)/1000) })},
+	{reading: "power_limit_module_max", field: nvml.FI_DEV_POWER_MAX_LIMIT, scope: nvml.POWER_SCOPE_MODULE,
+		set: counted(func(to *gpu.Slow, v uint64) { put(&to.ScopeLimits, "module max", gpu.Watts(v)/1000) })},
+	{reading: "power_limit_module_default", field: nvml.FI_DEV_POWER_DEFAULT_LIMIT, scope: nvml.POWER_SCOPE_MODULE,
+		set: counted(func(to *gpu.Slow, v uint64) { put(&to.ScopeLimits, "module default", gpu.Watts(v)/1000) })},
+	{reading: "power_limit_module_enforced", field: nvml.FI_DEV_POWER_CURRENT_LIMIT, scope: nvml.POWER_SCOPE_MODULE,
+		set: counted(func(to *gpu.Slow, v uint64) { put(&to.ScopeLimits, "module enforced", gpu.Watts(v)/1000) })},
+	{reading: "power_limit_module_requested", field: nvml.FI_DEV_POWER_REQUESTED_LIMIT, scope: nvml.POWER_SCOPE_MODULE,
+		set: counted(func(to *gpu.Slow, v uint64) { put(&to.ScopeLimits, "module requested", gpu.Watts(v)/1000) })},
+	{reading: "power_limit_gpu_base_min", field: nvml.FI_DEV_POWER_MIN_LIMIT, scope: nvml.POWER_SCOPE_GPU_BASE,
+		set: counted(func(to *gpu.Slow, v uint64) { put(&to.ScopeLimits, "gpu_base min", gpu.Watts(v)/1000) })},
+	{reading: "power_limit_gpu_base_max", field: nvml.FI_DEV_POWER_MAX_LIMIT, scope: nvml.POWER_SCOPE_GPU_BASE,
+		set: counted(func(to *gpu.Slow, v uint64) { put(&to.ScopeLimits, "gpu_base max", gpu.Watts(v)/1000) })},
+	{reading: "power_limit_gpu_base_default", field: nvml.FI_DEV_POWER_DEFAULT_LIMIT, scope: nvml.POWER_SCOPE_GPU_BASE,
+		set: counted(func(to *gpu.Slow, v uint64) { put(&to.ScopeLimits, "gpu_base default", gpu.Watts(v)/1000) })},
+	{reading: "power_limit_gpu_base_enforced", field: nvml.FI_DEV_POWER_CURRENT_LIMIT, scope: nvml.POWER_SCOPE_GPU_BASE,
+		set: counted(func(to *gpu.Slow, v uint64) { put(&to.ScopeLimits, "gpu_base enforced", gpu.Watts(v)/1000) })},
+	{reading: "edpp_multiplier", field: nvml.FI_DEV_EDPP_MULTIPLIER,
+		set: counted(func(to *gpu.Slow, v uint64) { to.EDPPMultiplier = gpu.Some(gpu.Ratio(v) / 100) })},
+	{reading: "power_limit",
+		read: plain(callEnforcedPowerLimit, nvml.Device.GetEnforcedPowerLimit,
+			func(to *gpu.Slow, v uint32) { to.PowerLimit = gpu.Some(gpu.Watts(v) / 1000) })},
+	{reading: "power_limit_requested",
+		read: plain(callPowerManagementLimit, nvml.Device.GetPowerManagementLimit,
+			func(to *gpu.Slow, v uint32) { to.PowerLimitRequested = gpu.Some(gpu.Watts(v) / 1000) })},
+	{reading: "power_limit_default",
+		read: plain(callPowerManagementDefaultLimit, nvml.Device.GetPowerManagementDefaultLimit,
+			func(to *gpu.Slow, v uint32) { to.PowerLimitDefault = gpu.Some(gpu.Watts(v) / 1000) })},
+	{reading: "power_limit_range",
+		read: plainPair(callPowerManagementLimitConstraints, nvml.Device.GetPowerManagementLimitConstraints,
+			func(to *gpu.Slow, v, w uint32) {
+				to.PowerLimitMin = gpu.Some(gpu.Watts(v) / 1000)
+				to.PowerLimitMax = gpu.Some(gpu.Watts(w) / 1000)
+			})},
+	{reading: "clock_max_graphics",
+		read: plainOf(callMaxClockInfo, nvml.Device.GetMaxClockInfo, nvml.CLOCK_GRAPHICS,
+			func(to *gpu.Slow, v uint32) { put(&to.MaxClocks, "graphics", gpu.Hertz(v)*1e6) })},
+	{reading: "clock_max_sm",
+		read: plainOf(callMaxClockInfo, nvml.Device.GetMaxClockInfo, nvml.CLOCK_SM,
+			func(to *gpu.Slow, v uint32) { put(&to.MaxClocks, "sm", gpu.Hertz(v)*1e6) })},
+	{reading: "clock_max_memory",
+		read: plainOf(callMaxClockInfo, nvml.Device.GetMaxClockInfo, nvml.CLOCK_MEM,
+			func(to *gpu.Slow, v uint32) { put(&to.MaxClocks, "memory", gpu.Hertz(v)*1e6) })},
+	{reading: "clock_max_video",
+		read: plainOf(callMaxClockInfo, nvml.Device.GetMaxClockInfo, nvml.CLOCK_VIDEO,
+			func(to *gpu.Slow, v uint32) { put(&to.MaxClocks, "video", gpu.Hertz(v)*1e6) })},
+	{reading: "persistence_mode",
+		read: plain(callPersistenceMode, nvml.Device.GetPersistenceMode,
+			func(to *gpu.Slow, v nvml.EnableState) { to.PersistenceMode = gpu.Some(v != 0) })},
+	{reading: "accounting_mode",
+		read: plain(callAccountingMode, nvml.Device.GetAccountingMode,
+			func(to *gpu.Slow, v nvml.EnableState) { to.AccountingMode = gpu.Some(v != 0) })},
+	{reading: "display_active",
+		read: plain(callDisplayActive, nvml.Device.GetDisplayActive,
+			func(to *gpu.Slow, v nvml.EnableState) { to.DisplayActive = gpu.Some(v != 0) })},
+	{reading: "display_attached",
+		read: plain(callDisplayMode, nvml.Device.GetDisplayMode,
+			func(to *gpu.Slow, v nvml.EnableState) { to.DisplayAttached = gpu.Some(v != 0) })},
+	{reading: "gsp_mode",
+		read: plainPair(callGspFirmwareMode, nvml.Device.GetGspFirmwareMode,
+			func(to *gpu.Slow, v, w bool) { to.GSPMode = gpu.Some(bool(v)); to.GSPModeDefault = gpu.Some(bool(w)) })},
+	{reading: "clock_applications_graphics",
+		read: plainOf(callApplicationsClock, nvml.Device.GetApplicationsClock, nvml.CLOCK_GRAPHICS,
+			func(to *gpu.Slow, v uint32) { put(&to.ApplicationClocks, "graphics", gpu.Hertz(v)*1e6) })},
+	{reading: "clock_applications_memory",
+		read: plainOf(callApplicationsClock, nvml.Device.GetApplicationsClock, nvml.CLOCK_MEM,
+			func(to *gpu.Slow, v uint32) { put(&to.ApplicationClocks, "memory", gpu.Hertz(v)*1e6) })},
+	{reading: "clock_default_applications_graphics",
+		read: plainOf(callDefaultApplicationsClock, nvml.Device.GetDefaultApplicationsClock, nvml.CLOCK_GRAPHICS,
+			func(to *gpu.Slow, v uint32) { put(&to.DefaultClocks, "graphics", gpu.Hertz(v)*1e6) })},
+	{reading: "clock_default_applications_memory",
+		read: plainOf(callDefaultApplicationsClock, nvml.Device.GetDefaultApplicationsClock, nvml.CLOCK_MEM,
+			func(to *gpu.Slow, v uint32) { put(&to.DefaultClocks, "memory", gpu.Hertz(v)*1e6) })},
+	{reading: "compute_mode",
+		read: plain(callComputeMode, nvml.Device.GetComputeMode,
+			func(to *gpu.Slow, v nvml.ComputeMode) {
+				if v >= 0 && int(v) < len(gpu.ComputeModes) {
+					to.ComputeMode = gpu.Some(gpu.ComputeModes[v])
+				}
+			})},
+	{reading: "pcie_link_generation",
+		read: plain(callCurrPcieLinkGeneration, nvml.Device.GetCurrPcieLinkGeneration,
+			func(to *gpu.Slow, v int) { to.PCIe.Generation = gpu.Some(int(v)) })},
+	{reading: "pcie_link_width",
+		read: plain(callCurrPcieLinkWidth, nvml.Device.GetCurrPcieLinkWidth,
+			func(to *gpu.Slow, v int) { to.PCIe.Width = gpu.Some(int(v)) })},
+	{reading: "pcie_link_generation_max",
+		read: plain(callMaxPcieLinkGeneration, nvml.Device.GetMaxPcieLinkGeneration,
+			func(to *gpu.Slow, v int) { to.PCIe.MaxGeneration = gpu.Some(int(v)) })},
+	{reading: "pcie_link_width_max",
+		read: plain(callMaxPcieLinkWidth, nvml.Device.GetMaxPcieLinkWidth,
+			func(to *gpu.Slow, v int) { to.PCIe.MaxWidth = gpu.Some(int(v)) })},
+	{reading: "pcie_link_generation_gpu_max",
+		read: plain(callGpuMaxPcieLinkGeneration, nvml.Device.GetGpuMaxPcieLinkGeneration,
+			func(to *gpu.Slow, v int) { to.PCIe.GPUMaxGeneration = gpu.Some(int(v)) })},
 }

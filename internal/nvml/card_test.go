@@ -326,7 +326,6 @@ func TestGarbageDoesNotMoveTheCursor(t *testing.T) {
 	}
 }
 
-// TestProcessSamples: the first answer is about the past and dropped; then each sample is passed on once.
 // TestDroppedRowsAreTriedAgain: what was not offered at the start may be ten minutes later, as with a fabric manager that
 // starts late. Alternatives are not read beside each other meanwhile.
 func TestDroppedRowsAreTriedAgain(t *testing.T) {
@@ -418,6 +417,7 @@ func TestProcessSampleFromTheFuture(t *testing.T) {
 	}
 }
 
+// TestProcessSamples: the first answer is about the past and dropped; then each sample is passed on once.
 func TestProcessSamples(t *testing.T) {
 	r := playText(t, `
 gpu 0 board=b

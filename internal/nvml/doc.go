@@ -8,7 +8,7 @@
 // with no panic to recover from. So every call takes one path, which knows the symbols that the call needs; a missing
 // one is "not offered". A test parses this package and fails on a call that bypasses it.
 //
-// The readings are tables of rows (see Readings): a name, the call or the field, and where the value is stored. The
+// The readings are tables of rows: a name, the call or the field, and where the value is stored. The
 // rows of plain values are generated from internal/nvml/calls. A row that a GPU does not offer is not read again until
 // the next session or the next change of the MIG layout. A row that fails is absent for that read and counted; only a
 // code that concerns the whole GPU (lost, reset required, session closed) becomes an error.

@@ -19,6 +19,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/nvml/calls"
 )
 
 const goNVML = "github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -165,42 +167,52 @@ func receiver(e ast.Expr) string {
 var implementations = map[string]string{"Interface": "library", "Device": "nvmlDevice", "GpmSample": "nvmlGpmSample",
 	"EventSet": "nvmlEventSet", "GpuInstance": "nvmlGpuInstance"}
 
+// methodsOf are the methods of go-nvml that may be used under a guard, as "Type.Method", by the call table.
+func methodsOf(g *guard) []string {
+	at := slices.IndexFunc(calls.Calls, func(c calls.Call) bool { return !c.Unused && c.Function == g.name })
+	if at < 0 {
+		return nil
+	}
+	return calls.Calls[at].GoMethods()
+}
+
 // TestGuardsNameWhatIsCalled holds the guard table against go-nvml's source: a method may reach no symbol
 // that its row does not name. Else a driver that lacks it would end the process.
 func TestGuardsNameWhatIsCalled(t *testing.T) {
 	_, dirs := exportData(t)
-	calls := reachable(t, dirs[goNVML])
+	symbols := reachable(t, dirs[goNVML])
 	for id := range guards {
 		g := &guards[id]
-		if g.name == "" || len(g.methods) == 0 {
+		methods := methodsOf(g)
+		if g.name == "" || len(methods) == 0 {
 			t.Errorf("call %d has no row", id)
 			continue
 		}
 		var reached []string
-		for _, m := range g.methods {
+		for _, m := range methods {
 			of, name, _ := strings.Cut(m, ".")
 			if impl, ok := implementations[of]; ok {
 				of = impl
 			}
-			reached = append(reached, calls[of+"."+name]...)
+			reached = append(reached, symbols[of+"."+name]...)
 		}
-		if m := g.methods[0]; m == "Interface.Init" {
+		if m := methods[0]; m == "Interface.Init" {
 			// Its symbols are those of the function variable; load looks others up and calls none.
 			reached = []string{"nvmlInit", "nvmlInit_v2"}
 		}
 		slices.Sort(reached)
 		reached = slices.Compact(reached)
 		if len(reached) == 0 {
-			t.Errorf("%s: no symbol found behind %v: has go-nvml changed?", g.name, g.methods)
+			t.Errorf("%s: no symbol found behind %v: has go-nvml changed?", g.name, methods)
 		}
 		for _, s := range reached {
 			if !slices.Contains(g.symbols(), s) {
-				t.Errorf("%s: go-nvml's %v may call %s, which the row does not name", g.name, g.methods, s)
+				t.Errorf("%s: go-nvml's %v may call %s, which the row does not name", g.name, methods, s)
 			}
 		}
 		for _, s := range g.symbols() {
 			if !slices.Contains(reached, s) {
-				t.Errorf("%s: the row names %s, which go-nvml's %v never call", g.name, s, g.methods)
+				t.Errorf("%s: the row names %s, which go-nvml's %v never call", g.name, s, methods)
 			}
 		}
 	}
@@ -243,7 +255,7 @@ func TestEveryCallIsGuarded(t *testing.T) {
 		})
 	}
 	for id := range guards {
-		for _, m := range guards[id].methods {
+		for _, m := range methodsOf(&guards[id]) {
 			if !used[m] {
 				t.Errorf("the guard of %s allows %s, which nothing calls", guards[id].name, m)
 			}
@@ -297,7 +309,7 @@ func checkGuarded(t *testing.T, fset *token.FileSet, info *types.Info, path []as
 			if !ok {
 				continue
 			}
-			if !slices.Contains(guards[id].methods, method) {
+			if !slices.Contains(methodsOf(&guards[id]), method) {
 				t.Errorf("%s: %s is used under the guard of %s, which does not allow it", fset.Position(e.Pos()), method, guards[id].name)
 			}
 			return
@@ -327,7 +339,7 @@ func besides(n ast.Node) (list []ast.Expr) {
 // processMethods are guarded by the row of processLists in which they stand, not by an argument.
 func processMethods(method string) bool {
 	for _, list := range processLists {
-		if slices.Contains(guards[list.id].methods, method) {
+		if slices.Contains(methodsOf(&guards[list.id]), method) {
 			return true
 		}
 	}
@@ -392,7 +404,7 @@ func TestProcessListsAreGuarded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, list := range processLists {
-		_, method, _ := strings.Cut(guards[list.id].methods[0], ".")
+		_, method, _ := strings.Cut(methodsOf(&guards[list.id])[0], ".")
 		constant := map[callID]string{callComputeRunningProcesses: "callComputeRunningProcesses",
 			callGraphicsRunningProcesses:   "callGraphicsRunningProcesses",
 			callMPSComputeRunningProcesses: "callMPSComputeRunningProcesses"}[list.id]

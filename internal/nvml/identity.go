@@ -15,52 +15,20 @@ import (
 // identityRows are read once per GPU and session. PCI address and UUID come first: with them a GPU that fails later
 // still has an identity.
 var identityRows = slices.Concat([]row[gpu.Identity]{
-	{reading: "pci_bus_id", doc: "PCI address.", calls: []callID{callPciInfo},
-		read: func(c *GPU, to *gpu.Identity) nvml.Return {
-			pci, ret := get(c, callPciInfo, c.handle().GetPciInfo)
-			if ret == nvml.SUCCESS {
-				to.PCI = gpu.NewPCIAddress(pci.Domain, pci.Bus, pci.Device, 0)
-			}
-			return ret
-		}},
-	{reading: "uuid", doc: "UUID.", calls: []callID{callUUID},
-		read: func(c *GPU, to *gpu.Identity) nvml.Return {
-			uuid, ret := get(c, callUUID, c.handle().GetUUID)
-			if ret == nvml.SUCCESS {
-				to.UUID = gpu.UUID(strings.TrimSpace(uuid))
-			}
-			return ret
-		}},
-	{reading: "brand", doc: "Brand.", calls: []callID{callBrand},
-		read: func(c *GPU, to *gpu.Identity) nvml.Return {
-			b, ret := get(c, callBrand, c.handle().GetBrand)
-			if ret == nvml.SUCCESS {
-				to.Brand = brandNames[b]
-			}
-			return ret
-		}},
-	{reading: "architecture", doc: "Architecture.", calls: []callID{callArchitecture},
-		read: func(c *GPU, to *gpu.Identity) nvml.Return {
-			a, ret := get(c, callArchitecture, c.handle().GetArchitecture)
-			if ret == nvml.SUCCESS {
-				to.Architecture = architectureNames[a]
-			}
-			return ret
-		}},
-	{reading: "compute_capability", doc: "CUDA compute capability.", calls: []callID{callCudaComputeCapability},
-		read: func(c *GPU, to *gpu.Identity) nvml.Return {
-			major, minor, ret := get2(c, callCudaComputeCapability, c.handle().GetCudaComputeCapability)
-			if ret == nvml.SUCCESS {
-				to.ComputeCapability = fmt.Sprintf("%d.%d", major, minor)
-			}
-			return ret
-		}},
-	{reading: "xid_events", doc: "Whether XIDs are reported as events.", calls: []callID{callSupportedEventTypes},
-		read: func(c *GPU, to *gpu.Identity) nvml.Return {
-			types, ret := get(c, callSupportedEventTypes, c.handle().GetSupportedEventTypes)
-			to.XIDEvents = ret == nvml.SUCCESS && types&eventTypes != 0
-			return ret
-		}},
+	{reading: "pci_bus_id", read: plain(callPciInfo, nvml.Device.GetPciInfo,
+		func(to *gpu.Identity, pci nvml.PciInfo) {
+			to.PCI = gpu.NewPCIAddress(pci.Domain, pci.Bus, pci.Device, 0)
+		})},
+	{reading: "uuid", read: plain(callUUID, nvml.Device.GetUUID,
+		func(to *gpu.Identity, uuid string) { to.UUID = gpu.UUID(strings.TrimSpace(uuid)) })},
+	{reading: "brand", read: plain(callBrand, nvml.Device.GetBrand,
+		func(to *gpu.Identity, v nvml.BrandType) { to.Brand = brandNames[v] })},
+	{reading: "architecture", read: plain(callArchitecture, nvml.Device.GetArchitecture,
+		func(to *gpu.Identity, v nvml.DeviceArchitecture) { to.Architecture = architectureNames[v] })},
+	{reading: "compute_capability", read: plainPair(callCudaComputeCapability, nvml.Device.GetCudaComputeCapability,
+		func(to *gpu.Identity, major, minor int) { to.ComputeCapability = fmt.Sprintf("%d.%d", major, minor) })},
+	{reading: "xid_events", read: plain(callSupportedEventTypes, nvml.Device.GetSupportedEventTypes,
+		func(to *gpu.Identity, types uint64) { to.XIDEvents = types&eventTypes != 0 })},
 }, identityValues, identityDetails)
 
 // readIdentity reads the GPU's identity and marks the GPU as lost if that fails. old is the previous GPU of the same

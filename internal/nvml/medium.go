@@ -11,50 +11,31 @@ import (
 // mediumRows is the medium poll group. Memory and processes are read back to back, so that their sums fit.
 var mediumRows = slices.Concat(
 	[]row[gpu.Medium]{
-		{reading: "memory", doc: "Memory in bytes; used does not contain reserved.", calls: []callID{callMemoryInfoV2},
-			read: func(c *GPU, to *gpu.Medium) nvml.Return { return readMemoryV2(c, c.handle(), &to.Memory) }},
-		{reading: "memory", rank: 1, doc: "Memory in bytes; used contains what the driver reserves.",
-			calls: []callID{callMemoryInfo},
-			read:  func(c *GPU, to *gpu.Medium) nvml.Return { return readMemoryV1(c, c.handle(), &to.Memory) }},
-		{reading: "own_memory_limit", doc: "Memory limit of the cgroup of this process, in bytes.",
-			calls: []callID{callMemoryLimitsV1}, read: readOwnLimit},
-		{reading: "cgroup_memory", doc: "Memory and limits of the cgroup of each container, in bytes.",
-			calls: []callID{callMemoryLimitsV1}, read: readCgroups},
-		{reading: "mig_memory", doc: "Memory of each MIG GPU instance, in bytes.", calls: []callID{callMemoryInfoV2},
+		{reading: "memory", read: func(c *GPU, to *gpu.Medium) nvml.Return { return readMemoryV2(c, c.handle(), &to.Memory) }},
+		// Here used contains what the driver reserves.
+		{reading: "memory", rank: 1, read: func(c *GPU, to *gpu.Medium) nvml.Return { return readMemoryV1(c, c.handle(), &to.Memory) }},
+		{reading: "own_memory_limit", read: readOwnLimit},
+		{reading: "cgroup_memory", read: readCgroups},
+		{reading: "mig_memory",
 			read: func(c *GPU, to *gpu.Medium) nvml.Return { return readInstanceMemory(c, to, readMemoryV2) }},
-		{reading: "mig_memory", rank: 1, doc: "Memory of each MIG GPU instance, in bytes.",
-			calls: []callID{callMemoryInfo},
-			read:  func(c *GPU, to *gpu.Medium) nvml.Return { return readInstanceMemory(c, to, readMemoryV1) }},
-		{reading: "processes", doc: "Compute, graphics and MPS processes with their memory in bytes.",
-			calls: []callID{callComputeRunningProcesses, callGraphicsRunningProcesses, callMPSComputeRunningProcesses},
-			read:  readProcesses},
-		{reading: "bar1", doc: "BAR1 memory, in bytes.", calls: []callID{callBAR1MemoryInfo},
-			read: func(c *GPU, to *gpu.Medium) nvml.Return {
-				m, ret := get(c, callBAR1MemoryInfo, c.handle().GetBAR1MemoryInfo)
-				if ret == nvml.SUCCESS {
-					to.BAR1 = gpu.Some(gpu.BAR1{Total: gpu.Bytes(m.Bar1Total), Used: gpu.Bytes(m.Bar1Used)})
-				}
-				return ret
-			}},
-		{reading: "temperature", doc: "Temperature of the GPU, in degrees Celsius.", calls: []callID{callTemperatureV},
-			read: readTemperatureV},
-		{reading: "temperature", rank: 1, doc: "Temperature of the GPU, in degrees Celsius.",
-			calls: []callID{callTemperature},
-			read:  readTemperature},
-		{reading: "fan_speed", doc: "Speed of each fan, in percent of the highest; may exceed 100.",
-			calls: []callID{callNumFans, callFanSpeedV2},
-			read:  readFans},
-		{reading: "fan_speed", rank: 1, doc: "Speed of the first fan, where the driver does not report how many " +
-			"there are.", calls: []callID{callFanSpeedV2},
-			read: func(c *GPU, to *gpu.Medium) nvml.Return { return readFanSpeeds(c, 1, to) }},
+		{reading: "mig_memory", rank: 1,
+			read: func(c *GPU, to *gpu.Medium) nvml.Return { return readInstanceMemory(c, to, readMemoryV1) }},
+		{reading: "processes", read: readProcesses},
+		{reading: "bar1", read: plain(callBAR1MemoryInfo, nvml.Device.GetBAR1MemoryInfo, func(to *gpu.Medium, m nvml.BAR1Memory) {
+			to.BAR1 = gpu.Some(gpu.BAR1{Total: gpu.Bytes(m.Bar1Total), Used: gpu.Bytes(m.Bar1Used)})
+		})},
+		{reading: "temperature", read: readTemperatureV},
+		{reading: "temperature", rank: 1, read: readTemperature},
+		// In percent of the highest speed; may exceed 100.
+		{reading: "fan_speed", read: readFans},
+		// The first fan, where the driver does not report how many there are.
+		{reading: "fan_speed", rank: 1, read: func(c *GPU, to *gpu.Medium) nvml.Return { return readFanSpeeds(c, 1, to) }},
 	},
 	mediumValues, mediumDetails,
 	eccRows(),
 	[]row[gpu.Medium]{
-		{reading: "link_details", doc: "Bytes and errors of each NVLink, state and errors of each C2C link, errors of the PCIe " +
-			"link.", calls: []callID{callFieldValues}, read: readLinks},
-		{reading: "remapped_rows", rank: 1, doc: "The same four in one call.", calls: []callID{callRemappedRows},
-			read: readRemappedRows},
+		{reading: "link_details", read: readLinks},
+		{reading: "remapped_rows", rank: 1, read: readRemappedRows},
 	},
 )
 
@@ -189,7 +170,6 @@ func eccRows() []row[gpu.Medium] {
 			suffix := "_" + string(s.severity) + "_" + n.name
 			for _, l := range eccLocations {
 				rows = append(rows, row[gpu.Medium]{reading: "ecc_" + l.group + suffix, rank: l.rank,
-					doc: "ECC errors in " + string(l.memory) + ".", calls: []callID{callMemoryErrorCounter},
 					read: func(c *GPU, to *gpu.Medium) nvml.Return {
 						v, ret := get(c, callMemoryErrorCounter, func() (uint64, nvml.Return) {
 							return c.handle().GetMemoryErrorCounter(s.kind, n.kind, l.location)
@@ -202,7 +182,6 @@ func eccRows() []row[gpu.Medium] {
 			}
 			rows = append(rows, row[gpu.Medium]{reading: "ecc_total" + suffix,
 				instead: []string{"ecc_dram" + suffix, "ecc_sram" + suffix},
-				doc:     "ECC errors of the whole GPU.", calls: []callID{callTotalEccErrors},
 				read: func(c *GPU, to *gpu.Medium) nvml.Return {
 					v, ret := get(c, callTotalEccErrors,
 						func() (uint64, nvml.Return) { return c.handle().GetTotalEccErrors(s.kind, n.kind) },

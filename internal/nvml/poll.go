@@ -145,36 +145,3 @@ func (c *GPU) relearn() {
 	c.kinds = [3]bool{}
 	c.links, c.linkEntries = nil, nil
 }
-
-// Readings lists the rows of all poll groups, for the documentation.
-func Readings() []Reading {
-	return slices.Concat(describe("", identityRows), describe(gpu.PollFast, fastRows),
-		describe(gpu.PollMedium, mediumRows), describe(gpu.PollSlow, slowRows))
-}
-
-func describe[T any](pollGroup gpu.PollGroup, rows []row[T]) []Reading {
-	var list []Reading
-	for i := range rows {
-		r := Reading{Name: rows[i].reading, PollGroup: pollGroup, Doc: rows[i].doc}
-		for _, id := range rows[i].calls {
-			r.Symbols = append(r.Symbols, guards[id].symbols()[0])
-		}
-		if rows[i].read == nil {
-			r.Symbols = []string{guards[callFieldValues].name}
-		}
-		list = append(list, r)
-	}
-	return list
-}
-
-// Reading is one row of the tables, for the documentation.
-type Reading struct {
-	// Name is the reading. Of several rows with one name, later ones are read where earlier ones are not offered.
-	Name string
-	// Symbols are the NVML functions that the row calls; of a function with versions, the newest.
-	Symbols []string
-	// PollGroup is when it is read; empty for once per session.
-	PollGroup gpu.PollGroup
-	// Doc is what is read, and the driver's unit.
-	Doc string
-}

@@ -455,19 +455,3 @@ func checkCalls(r *harness) {
 		}
 	}
 }
-
-func TestReadings(t *testing.T) {
-	list := Readings()
-	pollGroups := map[gpu.PollGroup]int{}
-	for _, r := range list {
-		if r.Name == "" || r.Doc == "" || len(r.Symbols) == 0 || !strings.HasSuffix(r.Doc, ".") {
-			t.Errorf("incomplete: %+v", r)
-		}
-		pollGroups[r.PollGroup]++
-	}
-	for _, pollGroup := range gpu.DevicePollGroups {
-		if pollGroups[pollGroup] < 10 {
-			t.Errorf("poll group %s has %d readings", pollGroup, pollGroups[pollGroup])
-		}
-	}
-}

@@ -12,41 +12,25 @@ import (
 // slowRows is the slow poll group.
 var slowRows = slices.Concat(
 	[]row[gpu.Slow]{
-		{reading: "mig_mode", doc: "MIG mode, and what it will be after the next reset.", calls: []callID{callMigMode},
-			read: readMIGMode},
-		{reading: "mig_instances", doc: "The MIG devices and the GPU instances that they belong to.",
-			calls: []callID{callMaxMigDeviceCount, callMigDeviceHandleByIndex, callUUID, callGpuInstanceId,
-				callComputeInstanceId, callAttributes, callName}, read: readInstances},
-		{reading: "mig_placement", doc: "Placement of the GPU instances, in memory slices; requires privileges.",
-			calls: []callID{callGpuInstanceById, callGpuInstanceGetInfo}, read: readPlacement},
-		{reading: "mig_share", doc: "Compute slices of an instance over those of the GPU's largest profile.",
-			calls: []callID{callGpuInstanceProfileInfo}, read: readShares},
+		{reading: "mig_mode", read: readMIGMode},
+		{reading: "mig_instances", read: readInstances},
+		{reading: "mig_placement", read: readPlacement},
+		{reading: "mig_share", read: readShares},
 	},
 	slowValues, slowDetails,
 	thresholdRows(),
 	[]row[gpu.Slow]{
-		{reading: "ecc_mode", doc: "ECC mode, and what it will be after the next reset.", calls: []callID{callEccMode},
-			read: func(c *GPU, to *gpu.Slow) nvml.Return {
-				current, pending, ret := get2(c, callEccMode, c.handle().GetEccMode)
-				if ret == nvml.SUCCESS {
-					to.ECCMode = gpu.Some(gpu.ModePair{Current: current == nvml.FEATURE_ENABLED,
-						Pending: pending == nvml.FEATURE_ENABLED})
-				}
-				return ret
-			}},
-		{reading: "row_remap_banks", doc: "Banks by spare rows left.", calls: []callID{callRowRemapperHistogram},
-			read: func(c *GPU, to *gpu.Slow) nvml.Return {
-				h, ret := get(c, callRowRemapperHistogram, c.handle().GetRowRemapperHistogram)
-				if ret == nvml.SUCCESS {
-					to.RemapBanks = map[gpu.BankAvailability]uint64{gpu.BanksMax: uint64(h.Max),
-						gpu.BanksHigh:    uint64(h.High),
-						gpu.BanksPartial: uint64(h.Partial), gpu.BanksLow: uint64(h.Low), gpu.BanksNone: uint64(h.None)}
-				}
-				return ret
-			}},
-		{reading: "nvlink_links", doc: "NVLinks by state.", calls: []callID{callNvLinkState}, read: readNVLinks},
-		{reading: "fabric", doc: "Registration with the NVSwitch fabric, and its health.",
-			calls: []callID{callGpuFabricInfoV}, read: readFabric},
+		{reading: "ecc_mode", read: plainPair(callEccMode, nvml.Device.GetEccMode,
+			func(to *gpu.Slow, current, pending nvml.EnableState) {
+				to.ECCMode = gpu.Some(gpu.ModePair{Current: current == nvml.FEATURE_ENABLED, Pending: pending == nvml.FEATURE_ENABLED})
+			})},
+		{reading: "row_remap_banks", read: plain(callRowRemapperHistogram, nvml.Device.GetRowRemapperHistogram,
+			func(to *gpu.Slow, h nvml.RowRemapperHistogramValues) {
+				to.RemapBanks = map[gpu.BankAvailability]uint64{gpu.BanksMax: uint64(h.Max), gpu.BanksHigh: uint64(h.High),
+					gpu.BanksPartial: uint64(h.Partial), gpu.BanksLow: uint64(h.Low), gpu.BanksNone: uint64(h.None)}
+			})},
+		{reading: "nvlink_links", read: readNVLinks},
+		{reading: "fabric", read: readFabric},
 	},
 )
 

@@ -42,8 +42,7 @@ func thresholdRows() []row[gpu.Slow] {
 			to.TemperatureLimits = append(to.TemperatureLimits,
 				gpu.TemperatureThreshold{Sensor: t.sensor, Limit: t.limit, Value: gpu.Celsius(v)})
 		}
-		rows = append(rows, row[gpu.Slow]{reading: reading, doc: "Limit in degrees Celsius.",
-			calls: []callID{callTemperatureThreshold},
+		rows = append(rows, row[gpu.Slow]{reading: reading,
 			read: func(c *GPU, to *gpu.Slow) nvml.Return {
 				v, ret := get(c, callTemperatureThreshold,
 					func() (uint32, nvml.Return) { return c.handle().GetTemperatureThreshold(t.kind) }, int(t.kind))
@@ -60,8 +59,6 @@ func thresholdRows() []row[gpu.Slow] {
 			continue
 		}
 		rows = append(rows, row[gpu.Slow]{reading: reading, rank: 1,
-			doc:   "Limit in degrees Celsius: temperature plus margin, less the limit's offset (fields 193, 194, 196).",
-			calls: []callID{callMarginTemperature, callTemperatureV},
 			read: func(c *GPU, to *gpu.Slow) nvml.Return {
 				margin, ok := to.MarginLimits[string(t.sensor)+" "+string(t.limit)]
 				if !ok {

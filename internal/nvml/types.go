@@ -251,13 +251,10 @@ type row[T any] struct {
 	rank    int
 	// instead are readings of this or the fast poll group none of which may be offered for this row to be read.
 	instead []string
-	doc     string
 
 	// sampled rows are those of the driver's rings: they are read when the rings are due.
 	sampled bool
 
-	// calls are the calls that read makes.
-	calls []callID
 	// read makes the call and stores the value. It returns the code of the row as a whole.
 	read func(c *GPU, to *T) nvml.Return
 
@@ -371,22 +368,21 @@ type offers struct {
 type guard struct {
 	// name is the call's name in metrics and messages: the NVML function without the version that go-nvml picks.
 	name string
-	// methods are the go-nvml methods that may be used under this guard, as "Type.Method".
-	methods []string
-	// anyOf are the symbols of which go-nvml calls the first that exists. Nil: name itself.
-	anyOf []string
+	// newest is the newest version that go-nvml calls where the library has it (nvmlInit_v2: 2). 0: there are no versions.
+	newest int
 	// required: a library that lacks it is not NVML.
 	required bool
 	// waits: the call sleeps on purpose; its duration is not observed.
 	waits bool
 }
 
-// symbols returns the symbols of which one must exist.
+// symbols returns the symbols of which one must exist. go-nvml calls the first that does.
 func (g *guard) symbols() []string {
-	if g.anyOf != nil {
-		return g.anyOf
+	var list []string
+	for v := g.newest; v > 1; v-- {
+		list = append(list, fmt.Sprintf("%s_v%d", g.name, v))
 	}
-	return []string{g.name}
+	return append(list, g.name)
 }
 
 // callID names one kind of driver call: an index into guards.

@@ -45,9 +45,9 @@ func guardsAndReaders() string {
 		}
 		b.WriteString("\t" + callID(c) + first + "\n")
 		first = ""
-		fmt.Fprintf(&rows, "\t%s: {name: %q, methods: %#v", callID(c), c.Function, c.GoMethods())
+		fmt.Fprintf(&rows, "\t%s: {name: %q", callID(c), c.Function)
 		if c.Newest > 0 {
-			fmt.Fprintf(&rows, ", anyOf: %#v", c.Symbols())
+			fmt.Fprintf(&rows, ", newest: %d", c.Newest)
 		}
 		if c.Required {
 			rows.WriteString(", required: true")
@@ -58,7 +58,7 @@ func guardsAndReaders() string {
 		rows.WriteString("},\n")
 	}
 	b.WriteString("\n\tcallKinds // how many there are\n)\n\n" +
-		"// guards has one row for each call. A test compares it with go-nvml's source (which symbols does the " +
+		"// guards has one row for each call. A test compares the table with go-nvml's source (which symbols does the " +
 		"method reach?) and\n" +
 		"// with this package's (is every call made under its row?).\nvar guards = [callKinds]guard{\n" +
 		rows.String() + "}\n")
@@ -93,12 +93,9 @@ func guardsAndReaders() string {
 	return b.String()
 }
 
-func rowHead(r calls.Reading, source string) string {
-	doc := strings.TrimSuffix(source+r.Doc, ".")
-	if r.Unit.Name != "" {
-		doc += ", " + r.Unit.Name
-	}
-	head := fmt.Sprintf("\t{reading: %q, doc: %q", r.Name, doc+".")
+// rowHead is the beginning of the row of a reading.
+func rowHead(r calls.Reading) string {
+	head := fmt.Sprintf("\t{reading: %q", r.Name)
 	if r.Rank > 0 {
 		head += ", rank: " + strconv.Itoa(r.Rank)
 	}
@@ -108,6 +105,15 @@ func rowHead(r calls.Reading, source string) string {
 	return head
 }
 
+// setter is the function that stores values of a type.
+func setter(r calls.Reading, into, variables, of string, body ...string) string {
+	text := strings.Join(body, "; ")
+	if r.When != "" {
+		text = "if " + r.When + " { " + text + " }"
+	}
+	return fmt.Sprintf("func(to *gpu.%s, %s %s) { %s }", into, variables, of, text)
+}
+
 // fieldRow is the reader of a field.
 func fieldRow(f *calls.Field, into string) string {
 	r := f.Reading
@@ -115,54 +121,48 @@ func fieldRow(f *calls.Field, into string) string {
 	if strings.HasPrefix(f.Name, "PWR_") {
 		prefix = ""
 	}
-	text := rowHead(r, fmt.Sprintf("Field %d: ", f.ID)) + ", field: nvml.FI_" + prefix + f.Name
+	text := rowHead(r) + ", field: nvml.FI_" + prefix + f.Name
 	if f.Scope != "" {
 		text += ", scope: " + f.Scope
 	}
-	value := "count"
+	function, of := "counted", "uint64"
 	if r.Unit.Signed {
-		value = "number"
+		function, of = "measured", "float64"
 	}
-	condition := "ok"
-	if r.When != "" {
-		condition += " && " + r.When
-	}
-	return text + fmt.Sprintf(", set: func(to *gpu.%s, f value) {\n\t\tif v, ok := f.%s(); %s "+
-		"{\n\t\t\t%s\n\t\t}\n\t}},\n", into, value, condition, store(r, "v", 0))
+	return text + ",\n\t\tset: " + function + "(" + setter(r, into, "v", of, store(r, "v", 0)) + ")},\n"
 }
 
-// goTypes are go-nvml's types of the values of calls with an argument.
-var goTypes = map[string]string{"unsigned int": "uint32", "char": "string"}
+// goType is go-nvml's type of a call's value.
+func goType(c *calls.Call, unit calls.Unit) string {
+	switch {
+	case c.Int:
+		return "int"
+	case c.Text:
+		return "string"
+	case unit.Go == calls.Flag.Go:
+		return "bool"
+	case c.C == "unsigned int":
+		return "uint32"
+	case c.C == "unsigned long long":
+		return "uint64"
+	}
+	return "nvml." + strings.TrimSuffix(strings.TrimPrefix(c.C, "nvml"), "_t")
+}
 
 // callRow is the reader of a call.
 func callRow(c *calls.Call, r calls.Reading, into string) string {
-	id := callID(c)
 	_, method, _ := strings.Cut(c.GoMethods()[0], ".")
-	text := rowHead(r, "") + fmt.Sprintf(", calls: []callID{%s}, read: func(c *GPU, to *gpu.%s) nvml.Return {\n", id,
-		into)
+	function, arg, variables, body := "plain", "", "v", []string{store(r, "v", 0)}
 	switch {
 	case r.Arg != "":
-		text += fmt.Sprintf("\t\tv, ret := get(c, %s, func() (%s, nvml.Return) { return c.handle().%s(nvml.%s) }, "+
-			"int(nvml.%s))\n",
-			id, goTypes[c.C], method, r.Arg, r.Arg)
+		function, arg = "plainOf", "nvml."+r.Arg+", "
+	case len(c.Values) == 2 && len(r.To) == 2:
+		function, variables, body = "plainPair", "v, w", append(body, store(r, "w", 1))
 	case len(c.Values) == 2:
-		second := "_"
-		if len(r.To) == 2 {
-			second = "w"
-		}
-		text += fmt.Sprintf("\t\tv, %s, ret := get2(c, %s, c.handle().%s)\n", second, id, method)
-	default:
-		text += fmt.Sprintf("\t\tv, ret := get(c, %s, c.handle().%s)\n", id, method)
+		function, variables = "plainPair", "v, _"
 	}
-	condition := "ret == nvml.SUCCESS"
-	if r.When != "" {
-		condition += " && " + r.When
-	}
-	text += "\t\tif " + condition + " {\n\t\t\t" + store(r, "v", 0) + "\n"
-	if len(r.To) == 2 {
-		text += "\t\t\t" + store(r, "w", 1) + "\n"
-	}
-	return text + "\t\t}\n\t\treturn ret\n\t}},\n"
+	return fmt.Sprintf("%s,\n\t\tread: %s(%s, nvml.Device.%s, %s\n\t\t\t%s)},\n", rowHead(r), function, callID(c), method, arg,
+		setter(r, into, variables, goType(c, r.Unit), body...))
 }
 
 // store is the statement that keeps a value.

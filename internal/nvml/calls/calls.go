@@ -41,6 +41,8 @@ type Call struct {
 	// argument. C may be a structure whose members Values names. NotMIG: it does not answer in MIG mode.
 	C, CArg string
 	NotMIG  bool
+	// Int: go-nvml returns an int.
+	Int bool
 
 	// Readings are the readings whose readers follow from the row.
 	Readings []Reading
