@@ -95,10 +95,10 @@ func exporterDashboard() Dashboard {
 							"exporter cannot complete a poll within its interval.",
 						q("{{poll}}", "max by (poll) ("+maximum("cluster, node, poll",
 							"gpu_exporter_poll_duration_seconds{"+n+"}")+" / "+maximum("cluster, node, poll",
-							"gpu_exporter_poll_interval_seconds{"+n+"}")+")")).from(0).at(badAbove(0.5, 1)...).coarse(72),
+							"gpu_exporter_poll_interval_seconds{"+n+"}")+")")).from(0).at(badAbove(0.5, 1)...).coarse(sixHours),
 					series(8, "Age of a GPU's last reading", Duration,
 						"Time since the last poll of a GPU by each poll group, maximum of the available GPUs.",
-						q("{{poll}}", maximum("poll", "node:gpu_last_read_age_seconds:max{"+n+"}"))).from(0).coarse(72),
+						q("{{poll}}", maximum("poll", "node:gpu_last_read_age_seconds:max{"+n+"}"))).from(0).coarse(sixHours),
 					timeline(8, "NVML shut down",
 						"Periods in which an exporter had NVML shut down so as not to block a GPU reconfiguration, "+
 							"by reason.", yesNo("shut down", Amber, "initialized", Green),
@@ -109,7 +109,7 @@ func exporterDashboard() Dashboard {
 					"Share of time that an exporter spends in driver calls, mean of the exporters. Empty if only "+
 						"native histograms are scraped.",
 					q("mean of the exporters", perSecond("", "gpu_exporter_call_duration_seconds_sum{"+n+"}")+
-						" / count(group by (cluster, node) ("+self+"))")).from(0).coarse(72),
+						" / count(group by (cluster, node) ("+self+"))")).from(0).coarse(sixHours),
 				table(9, "Slowest calls", "-Mean", "The twelve calls with the longest mean duration.",
 					label("call", "Call"),
 					value("Mean", Seconds, share("call", "gpu_exporter_call_duration_seconds_sum{"+n+"}",
@@ -151,10 +151,10 @@ func exporterDashboard() Dashboard {
 				series(8, "Unattributed busy time", Number,
 					"Busy GPU equivalents not attributed to any container, by reason.",
 					q("{{reason}}", total("reason", "node:gpu_unattributed_busy_seconds:rate5m{"+n+"}"))).stacked().from(
-					0).coarse(72),
+					0).coarse(sixHours),
 				series(8, "Attribution error", Ratio,
 					"Relative difference between a GPU's total and its parts, maximum of the GPUs.",
-					q("{{quantity}}", maximum("quantity", "node:gpu_attribution_error_ratio:max{"+n+"}"))).between(0, 1).coarse(72)),
+					q("{{quantity}}", maximum("quantity", "node:gpu_attribution_error_ratio:max{"+n+"}"))).between(0, 1).coarse(sixHours)),
 				line(7,
 					table(12, "Features", "Feature",
 						"Nodes by state of optional features; the node's landing page shows how to enable them.",

@@ -150,6 +150,9 @@ func (p Panel) among(labels, filter string) Panel {
 	return p
 }
 
+// sixHours are the points of coarse series on dashboards of six hours: one every five minutes.
+const sixHours = 72
+
 // coarse limits the points of each series: what reads every GPU or workload at each step costs so much less.
 func (p Panel) coarse(points int) Panel { p.points = points; return p }
 

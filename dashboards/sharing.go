@@ -49,11 +49,11 @@ func sharingDashboard() Dashboard {
 				line(8,
 					series(12, "GPUs by number of pods", Number,
 						"Number of GPUs by the number of pods they are allocated to.",
-						q("{{pods}} pods", total("pods", "node:gpu_by_pods:count{"+n+"}"))).stacked().from(0).coarse(72),
+						q("{{pods}} pods", total("pods", "node:gpu_by_pods:count{"+n+"}"))).stacked().from(0).coarse(sixHours),
 					series(12, "Allocated GPUs by resource", Number,
 						"Allocated GPUs by requested resource: whole GPUs, shared GPUs, MIG profiles.",
 						q("{{resource}}", total("resource", "node:gpu_allocation_ratio_by_resource:sum{"+n+"}"))).stacked().from(
-						0).coarse(72)),
+						0).coarse(sixHours)),
 			}},
 			{Title: "Containers", Lines: []Line{
 				line(8,
@@ -61,11 +61,11 @@ func sharingDashboard() Dashboard {
 						"Busy GPU equivalents on shared GPUs, by namespace. Activity that cannot be attributed to a "+
 							"container is unattributed.",
 						q("{{namespace}}", total("namespace", "namespace:gpu_shared_busy_seconds:rate5m{"+n+
-							"}"))).stacked().from(0).coarse(72),
+							"}"))).stacked().from(0).coarse(sixHours),
 					series(12, "Memory on shared GPUs by namespace", Bytes,
 						"Used device memory on shared GPUs, by namespace.",
 						q("{{namespace}}", total("namespace", "namespace:gpu_shared_memory_used_bytes:sum{"+n+
-							"}"))).stacked().from(0).coarse(72)),
+							"}"))).stacked().from(0).coarse(sixHours)),
 				line(9, table(24, "Containers on shared GPUs", "-Busy",
 					"Allocation, limits and usage of the containers on shared GPUs.",
 					label("namespace", "Namespace").to(toNamespace()), label("pod", "Pod").to(toPod()),
@@ -86,10 +86,10 @@ func sharingDashboard() Dashboard {
 					series(8, "Unattributed busy time", Number,
 						"Busy GPU equivalents not attributed to any container, by reason.",
 						q("{{reason}}", total("reason",
-							"node:gpu_unattributed_busy_seconds:rate5m{"+n+"}"))).stacked().from(0).coarse(72),
+							"node:gpu_unattributed_busy_seconds:rate5m{"+n+"}"))).stacked().from(0).coarse(sixHours),
 					series(8, "Unattributed memory", Bytes, "Used memory not attributed to any container, by reason.",
 						q("{{reason}}", total("reason", "node:gpu_unattributed_memory_used_bytes:sum{"+n+"}"))).stacked().from(
-						0).coarse(72),
+						0).coarse(sixHours),
 					table(8, "Compute modes", "Mode",
 						"GPUs by compute mode. Exclusive process: one process at a time, or MPS.",
 						label("mode", "Mode"), value("GPUs", Number, "sum by (mode) (gpu_compute_mode{"+n+"}) > 0"))),
