@@ -42,6 +42,7 @@ func read(t *testing.T, path ...string) string {
 }
 
 func TestNodePage(t *testing.T) {
+	t.Parallel()
 	url := serve(t, demo(t))
 	history := 15 * time.Second
 	if chromium.Update() {
@@ -98,6 +99,7 @@ const contrastScript = `(() => {
 })()`
 
 func TestPageIsAccessible(t *testing.T) {
+	t.Parallel()
 	tab := chromium.New(t)
 	tab.Open(serve(t, demo(t)), 1280, 900, false)
 	for what, script := range map[string]string{
@@ -123,6 +125,7 @@ func TestPageIsAccessible(t *testing.T) {
 }
 
 func TestPageRefreshesItself(t *testing.T) {
+	t.Parallel()
 	tab := chromium.New(t)
 	tab.Open(serve(t, demo(t)), 1280, 900, false)
 	const read = `document.querySelector('.sub').innerText`
@@ -136,6 +139,7 @@ func TestPageRefreshesItself(t *testing.T) {
 }
 
 func TestHostileNamesStayText(t *testing.T) {
+	t.Parallel()
 	const (
 		gpu      = "GPU-aaaaaaaa-0000-4000-8000-000000000000"
 		model    = `<script>document.title='owned'</script><img src=x onerror=alert(1)>`
@@ -159,6 +163,7 @@ func TestHostileNamesStayText(t *testing.T) {
 }
 
 func TestPageWithFaults(t *testing.T) {
+	t.Parallel()
 	const faults = "\nat 2s gpu 1 xid 48\nat 2s gpu 1 lose\nat 2s gpu 3 hang FieldValues\nat 2s gpu 0 xid 13\n"
 	url := serve(t, machine.Parse(t, read(t, "scenarios", "demo.scenario")+faults, read(t, "kubelet", "demo.pods")))
 	tab := chromium.New(t)
@@ -167,6 +172,7 @@ func TestPageWithFaults(t *testing.T) {
 }
 
 func TestPageWithoutADriver(t *testing.T) {
+	t.Parallel()
 	n := demo(t)
 	n.Library = "/not-installed/libnvidia-ml.so.1"
 	tab := chromium.New(t)

@@ -19,6 +19,7 @@ import (
 // of a new container's counter, and of the counters that begin when the exporter starts, is then in increase(). Without the
 // flag it is missing.
 func TestFirstIncrements(t *testing.T) {
+	t.Parallel()
 	m := machine.Parse(t, machine.TwoGPUs+"load gpu=0-1 busy=50% period=200ms\n", machine.TwoPods)
 	e := m.Start(t, machine.Options{Flags: []string{"--poll.fast=200ms", "--poll.medium=400ms", "--poll.slow=1s",
 		"--poll.kubelet=1s"}})

@@ -54,6 +54,7 @@ var emptyInDemo = map[string]string{
 }
 
 func TestContractQueries(t *testing.T) {
+	t.Parallel()
 	out, err := exec.Command(servers.Build(t, servers.Promtool), "test", "rules", "contract_test.yml").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -61,6 +62,7 @@ func TestContractQueries(t *testing.T) {
 }
 
 func TestRealPrometheusScrapesTheDemo(t *testing.T) {
+	t.Parallel()
 	exporter, server, root := servers.Address(t), servers.Address(t), servers.Root(t)
 	servers.Start(t, root, servers.Build(t, servers.Standin), "--scenario=testdata/scenarios/demo.scenario",
 		"--pods=testdata/kubelet/demo.pods", "--quiet",

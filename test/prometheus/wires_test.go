@@ -96,6 +96,7 @@ func scrape(t *testing.T, address, accept string) wire {
 
 // Every wire has the same numbers: the Prometheus text format, OpenMetrics, protobuf, and OTLP into Prometheus' own receiver.
 func TestEveryWireHasTheSameNumbers(t *testing.T) {
+	t.Parallel()
 	m := machine.Parse(t, machine.TwoGPUs+"load gpu=0-1 busy=50% period=200ms\n", machine.TwoPods)
 	e := m.Start(t, machine.Options{})
 	const protobuf = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"

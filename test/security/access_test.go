@@ -15,6 +15,7 @@ import (
 
 // An invalid web configuration stops the exporter before it listens.
 func TestBrokenWebConfigurations(t *testing.T) {
+	t.Parallel()
 	for name, spoil := range map[string]func(t *testing.T, dir string){
 		"no file":                 func(t *testing.T, dir string) { remove(t, dir, "web.yml") },
 		"no certificate":          func(t *testing.T, dir string) { remove(t, dir, "cert.pem") },
@@ -76,6 +77,7 @@ func copyFile(t *testing.T, dir, from, to string) {
 
 // What becomes of the configuration while the exporter runs closes it, and mending opens it again.
 func TestAccessFailsClosed(t *testing.T) {
+	t.Parallel()
 	n := machine.Parse(t, twoGPUs, twoPods)
 	config := machine.WebConfig(t, n.Dir, machine.Web{Users: true})
 	e := n.Start(t, machine.Options{Flags: append([]string{"--compat=dcgm-4.9", "--web.config.file=" + config}, quick...)})

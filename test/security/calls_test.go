@@ -294,6 +294,7 @@ var quick = []string{"--poll.fast=200ms", "--poll.medium=400ms", "--poll.slow=1s
 
 // With default flags.
 func TestNothingElseIsOpened(t *testing.T) {
+	t.Parallel()
 	n := machine.Shipped(t, "demo", "demo")
 	var e *machine.Exporter
 	calls := traced(t, n, machine.Options{Flags: quick}, func(started *machine.Exporter) {
@@ -306,6 +307,7 @@ func TestNothingElseIsOpened(t *testing.T) {
 
 // A driver that was replaced: the one program that is run is this one, once more.
 func TestOnlyItselfIsRunAgain(t *testing.T) {
+	t.Parallel()
 	n := machine.Parse(t, twoGPUs+"at 3s driver replace\n", twoPods)
 	var e *machine.Exporter
 	calls := traced(t, n, machine.Options{Flags: quick}, func(started *machine.Exporter) {
@@ -323,6 +325,7 @@ func TestOnlyItselfIsRunAgain(t *testing.T) {
 
 // With all features.
 func TestNothingElseIsOpenedWithEveryRight(t *testing.T) {
+	t.Parallel()
 	n := machine.Parse(t, twoGPUs, twoPods)
 	dir := n.Dir
 	files := map[string]string{

@@ -49,6 +49,7 @@ var hostile = []string{
 // A name reaches a label in all three formats, a page as text, and forges nothing; no control character of it reaches
 // any output.
 func TestHostileNames(t *testing.T) {
+	t.Parallel()
 	n := machine.Parse(t, twoGPUs+"process gpu=1 pid=4242 memory=1GiB busy=50% period=1s\nprocess gpu=1 pid=4243 memory=1GiB busy=20% "+
 		"period=1s\n",
 		twoPods)
@@ -119,6 +120,7 @@ func TestHostileNames(t *testing.T) {
 
 // What a process controls: its command, and the name of its cgroup, on a node without Kubernetes.
 func TestHostileProcesses(t *testing.T) {
+	t.Parallel()
 	n := machine.Parse(t, twoGPUs+"process gpu=1 pid=4242 memory=1GiB busy=50% period=1s\nprocess gpu=1 pid=4243 memory=1GiB busy=20% "+
 		"period=1s\nprocess gpu=0 pid=4244 memory=1GiB busy=20% period=1s\n", twoPods)
 	for pid, cgroup := range map[string]string{

@@ -14,6 +14,7 @@ import (
 
 // Malformed requests get the right status and no content of a file, and the exporter then serves the next request.
 func TestRequestsThatAbuse(t *testing.T) {
+	t.Parallel()
 	n := machine.Parse(t, twoGPUs, twoPods)
 	e := n.Start(t, machine.Options{Flags: append([]string{"--compat=dcgm-4.9"}, quick...)})
 	visit(t, e, "gpu_device_up{")

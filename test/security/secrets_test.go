@@ -26,6 +26,7 @@ var formats = map[string]string{
 // No secret that passes through the exporter is exposed, at the most verbose log level, whether the API server responds
 // or fails.
 func TestNoSecretIsExposed(t *testing.T) {
+	t.Parallel()
 	const (
 		token             = "the-token-of-a-service-account"
 		environ           = "the-environment-of-a-process"
@@ -35,6 +36,7 @@ func TestNoSecretIsExposed(t *testing.T) {
 	)
 	for _, api := range []string{"responds", "refuses", "echoes", "denies", "fails"} {
 		t.Run("the API server "+api, func(t *testing.T) {
+			t.Parallel()
 			n := machine.Parse(t, twoGPUs+"process gpu=1 pid=4242 memory=1GiB busy=50% period=1s\n",
 				twoPods+"pod ml/sharer container main nvidia.com/gpu="+GPUB+"-1 pids=4242 env=PASSWORD:"+environ+
 					" env=NVIDIA_VISIBLE_DEVICES:"+GPUB+"\n")

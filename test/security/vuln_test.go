@@ -15,6 +15,7 @@ import (
 // `make vuln` works without network, on a copy of the database as Go publishes it (vulndb.zip) or its directory, and
 // fails for a module that is linked in and vulnerable.
 func TestVulnerabilitiesOffline(t *testing.T) {
+	t.Parallel()
 	const entry = `{"schema_version":"1.3.1","id":"GO-2099-0001","modified":"2026-01-01T00:00:00Z",` +
 		`"published":"2026-01-01T00:00:00Z","summary":"Planted","details":"Planted.",` +
 		`"affected":[{"package":{"name":"google.golang.org/grpc","ecosystem":"Go"},` +
