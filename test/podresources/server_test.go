@@ -22,9 +22,12 @@ import (
 var builds = map[string][2]string{"1.37": {"kubernetes-1.37.mod", "kubernetes137"}, "1.36": {"go.mod", ""},
 	"1.34": {"kubernetes-1.34.mod", ""}}
 
-// server is the program of test/kubelet, built once, of the release that KUBERNETES names: 1.37 if unset.
+// release is the one that KUBERNETES names: 1.37 if unset.
+func release() string { return cmp.Or(os.Getenv("KUBERNETES"), "1.37") }
+
+// server is the program of test/kubelet, built once.
 var server = sync.OnceValues(func() (string, error) {
-	release := cmp.Or(os.Getenv("KUBERNETES"), "1.37")
+	release := release() // of Kubernetes
 	build, ok := builds[release]
 	if !ok {
 		return "", fmt.Errorf("KUBERNETES must be 1.37, 1.36 or 1.34, got %s", release)
@@ -41,16 +44,6 @@ var server = sync.OnceValues(func() (string, error) {
 	}
 	return path, nil
 })
-
-// withServer runs a test against the server.
-func withServer(t *testing.T, test func(t *testing.T, program string)) {
-	t.Helper()
-	path, err := server()
-	if err != nil {
-		t.Fatal(err)
-	}
-	test(t, path)
-}
 
 // state is a node as the program of test/kubelet reads it; see there for what its fields mean.
 type state struct {
@@ -127,11 +120,14 @@ func dir(t *testing.T) string {
 }
 
 // run starts the server on dir/kubelet.sock, and returns once it listens.
-func run(t *testing.T, program, dir string, s state, flags ...string) *kubelet {
+func run(t *testing.T, dir string, s state, flags ...string) *kubelet {
 	t.Helper()
+	program, err := server()
+	if err != nil {
+		t.Fatal(err)
+	}
 	k := &kubelet{t: t, socket: filepath.Join(dir, "kubelet.sock")}
 	k.cmd = exec.Command(program, append([]string{"--dir=" + dir}, flags...)...)
-	var err error
 	if k.in, err = k.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
