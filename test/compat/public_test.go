@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
 
 // judged is a verdict of gpu-migrate check.
@@ -77,7 +79,7 @@ func (d database) public(t *testing.T, root, release, node string) (asked int) {
 	for _, l := range publicQueries(t) {
 		queries = append(queries, l[3])
 	}
-	program := buildMigrate(t)
+	program := servers.Build(t, servers.Migrate)
 	check := exec.Command(program, "check", "--output=json", "--rewrite", "-")
 	check.Stdin = strings.NewReader(strings.Join(queries, "\n"))
 	out, err := check.Output()
@@ -159,15 +161,6 @@ func (d database) public(t *testing.T, root, release, node string) (asked int) {
 	return asked
 }
 
-func buildMigrate(t *testing.T) string {
-	t.Helper()
-	program := filepath.Join(t.TempDir(), "gpu-migrate")
-	if out, err := exec.Command("go", "build", "-C", "../../cmd/migrate", "-o", program, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return program
-}
-
 var foreignFiles = flag.String("files", "", "directory with the files of testdata/public.csv, by project and path: see ./fetch")
 
 // Whole foreign files have the queries, and so the verdicts, that TestConsumers compares with a real Prometheus.
@@ -180,7 +173,7 @@ func TestForeignFiles(t *testing.T) {
 		listed[l[0]+"/"+l[2]+" "+l[3]] = true
 	}
 	comment := regexp.MustCompile(`(?m)^\s*#.*$`)
-	program, files := buildMigrate(t), 0
+	program, files := servers.Build(t, servers.Migrate), 0
 	err := filepath.WalkDir(*foreignFiles, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -213,7 +206,7 @@ func TestForeignFiles(t *testing.T) {
 
 // Queries are found in every kind of file, also within ConfigMaps.
 func TestFiles(t *testing.T) {
-	program, file := buildMigrate(t), filepath.Join(t.TempDir(), "all.yaml")
+	program, file := servers.Build(t, servers.Migrate), filepath.Join(t.TempDir(), "all.yaml")
 	text := `
 kind: ConfigMap
 data:

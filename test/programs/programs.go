@@ -15,6 +15,7 @@ type Program string
 // The programs, by the names that they have in bin/.
 const (
 	Exporter   Program = "gpu-exporter"
+	Migrate    Program = "gpu-migrate"
 	Report     Program = "gpu-report"
 	Standin    Program = "standin"
 	Prometheus Program = "prometheus"
@@ -27,7 +28,7 @@ const (
 // command builds the program into out, from a directory below the repository's root.
 func (p Program) command(out string) (dir string, args []string) {
 	switch p {
-	case Exporter:
+	case Exporter, Migrate:
 		return "", []string{"make", "build"}
 	case Report:
 		return "", []string{"go", "build", "-trimpath", "-o", out, "./cmd/report"}

@@ -27,6 +27,7 @@ type Program = programs.Program
 // The programs, by the names that they have in bin/.
 const (
 	Exporter   = programs.Exporter
+	Migrate    = programs.Migrate
 	Report     = programs.Report
 	Standin    = programs.Standin
 	Prometheus = programs.Prometheus
