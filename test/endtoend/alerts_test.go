@@ -2,8 +2,10 @@ package endtoend_test
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -100,7 +102,7 @@ func TestAlerts(t *testing.T) {
 		}
 		for name := range want {
 			if !fired[name] {
-				return fmt.Errorf("not fired: %s; fired: %v", name, keys(fired))
+				return fmt.Errorf("not fired: %s; fired: %v", name, slices.Sorted(maps.Keys(fired)))
 			}
 		}
 		return nil
@@ -112,13 +114,13 @@ func TestAlerts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range keys(fired) {
+	for _, name := range slices.Sorted(maps.Keys(fired)) {
 		if !want[name] {
 			t.Errorf("fired without a cause: %s", name)
 		}
 	}
 	var table strings.Builder
-	for _, name := range keys(fired) {
+	for _, name := range slices.Sorted(maps.Keys(fired)) {
 		fmt.Fprintf(&table, "%-60s expected: %v\n", name, want[name])
 	}
 	report(t, "alerts", table.String())

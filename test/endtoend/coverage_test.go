@@ -163,12 +163,3 @@ func report(t *testing.T, name, table string) {
 		t.Fatal(err)
 	}
 }
-
-func keys(m map[string]bool) []string {
-	var out []string
-	for k := range m {
-		out = append(out, k)
-	}
-	slices.Sort(out)
-	return out
-}

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -159,7 +160,7 @@ func KubeFamilies() []KubeFamily {
 	devices := func(which func(capacity, allocatable map[string]int) map[string]int) func(*kube, KubeEmit) {
 		return nodes(func(k *kube, n kubeNode, emit KubeEmit) {
 			counts := which(n.offered(k.at))
-			for _, r := range sortedKeys(counts) {
+			for _, r := range slices.Sorted(maps.Keys(counts)) {
 				emit(float64(counts[r]), "node", n.name, "resource", resourceLabel(r), "unit", "integer")
 			}
 			emit(128, "node", n.name, "resource", "cpu", "unit", "core")

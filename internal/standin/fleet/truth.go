@@ -90,8 +90,7 @@ func (a *workloadTotals) finish() {
 	a.Pods = slices.Compact(a.Pods)
 	// What ends at a time frees its slot for what begins then.
 	slices.SortFunc(a.changes, func(x, y change) int {
-		return cmp.Or(cmp.Compare(x.at, y.at),
-			cmp.Compare(x.count, y.count))
+		return cmp.Or(cmp.Compare(x.at, y.at), cmp.Compare(x.count, y.count))
 	})
 	now := 0
 	for _, e := range a.changes {

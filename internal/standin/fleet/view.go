@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -74,7 +75,7 @@ func (n *node) view(p *plan, np *nodePlan, t stamp, allCounters []*counters) *gp
 			}
 		}
 	}
-	for _, r := range sortedKeys(offered) {
+	for _, r := range slices.Sorted(maps.Keys(offered)) {
 		v.Resources = append(v.Resources, gpu.ResourceCount{Resource: r, Allocatable: gpu.Some(offered[r]),
 			Allocated: allocated[r]})
 	}
@@ -89,12 +90,10 @@ func (n *node) view(p *plan, np *nodePlan, t stamp, allCounters []*counters) *gp
 		return cmp.Or(a.Compare(b), strings.Compare(string(x), string(y)))
 	}
 	slices.SortFunc(v.Containers, func(a, b gpu.ContainerGPU) int {
-		return byContainer(a.Container, b.Container, a.GPU,
-			b.GPU)
+		return byContainer(a.Container, b.Container, a.GPU, b.GPU)
 	})
 	slices.SortFunc(v.Allocations, func(a, b gpu.ContainerAllocation) int {
-		return byContainer(a.Container, b.Container,
-			a.GPU, b.GPU)
+		return byContainer(a.Container, b.Container, a.GPU, b.GPU)
 	})
 
 	v.Accounts = gpu.Some(gpu.Accounts{Own: len(v.Containers), Limit: 1000})
@@ -116,15 +115,6 @@ func (n *node) view(p *plan, np *nodePlan, t stamp, allCounters []*counters) *gp
 		kubelet,
 	}
 	return v
-}
-
-func sortedKeys(m map[string]int) []string {
-	out := make([]string, 0, len(m))
-	for k := range m {
-		out = append(out, k)
-	}
-	slices.Sort(out)
-	return out
 }
 
 // pollDuration draws a poll group's duration.

@@ -172,8 +172,7 @@ func (d *device) matchProfiles(profiles []profile) []profile {
 	for i := range d.mig {
 		m := &d.mig[i]
 		at := slices.IndexFunc(profiles, func(p profile) bool {
-			return m.profileID >= 0 &&
-				int(p.info.Id) == m.profileID
+			return m.profileID >= 0 && int(p.info.Id) == m.profileID
 		})
 		if at < 0 && m.profile != "" {
 			at = slices.IndexFunc(profiles, func(p profile) bool { return p.name == m.profile })

@@ -1,6 +1,7 @@
 package recording
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -66,8 +67,7 @@ func (d *device) processes() []process {
 	const limit = 200
 	if len(list) > limit {
 		slices.SortStableFunc(list, func(a, b process) int {
-			return int(min(1,
-				max(-1, int64(b.memory>>20)-int64(a.memory>>20))))
+			return cmp.Compare(b.memory>>20, a.memory>>20)
 		})
 		d.note(fmt.Sprintf("%d processes were listed; the %d with most memory are included.", len(list), limit))
 		list = list[:limit]
@@ -143,7 +143,7 @@ func (d *device) gpuShares(list []process) []share {
 			sum += part
 		}
 	}
-	slices.SortFunc(shares, func(a, b share) int { return int(int64(a.pid) - int64(b.pid)) })
+	slices.SortFunc(shares, func(a, b share) int { return cmp.Compare(a.pid, b.pid) })
 	if !exists(d.busy.code) {
 		busy = min(1, sum)
 	}

@@ -119,8 +119,7 @@ func Real(v float64) (string, bool) {
 func (a *Answers) Set(call string, v Value, index ...int64) {
 	s := entry{call: call, index: index, value: v}
 	if i := slices.IndexFunc(a.list, func(o entry) bool {
-		return o.call == call &&
-			slices.Equal(o.index, index)
+		return o.call == call && slices.Equal(o.index, index)
 	}); i >= 0 {
 		a.list[i] = s
 		return

@@ -161,7 +161,7 @@ func (w *worker) target(ctx context.Context, b *tsdb.BlockWriter, i int, cluster
 				put(at, ref, labels.EmptyLabels(), s.Value)
 				return
 			}
-			known[string(key)] = put(at, 0, w.labels(&s), s.Value)
+			known[string(key)] = put(at, 0, Labels(&w.builder, &s), s.Value)
 		}
 		if i >= w.fleet.Len() {
 			w.sampler.Kube(clusters[i-w.fleet.Len()], at, take)
@@ -184,15 +184,15 @@ func (w *worker) target(ctx context.Context, b *tsdb.BlockWriter, i int, cluster
 	return count, app.Commit()
 }
 
-// labels makes a series' labels; those without value are not there.
-func (w *worker) labels(s *expose.Sample) labels.Labels {
-	w.builder.Reset()
-	w.builder.Add(model.MetricNameLabel, s.Name)
+// Labels makes a series' labels with a builder; those without value are not there.
+func Labels(b *labels.ScratchBuilder, s *expose.Sample) labels.Labels {
+	b.Reset()
+	b.Add(model.MetricNameLabel, s.Name)
 	for i, l := range s.Labels {
 		if s.Values[i] != "" {
-			w.builder.Add(l, s.Values[i])
+			b.Add(l, s.Values[i])
 		}
 	}
-	w.builder.Sort()
-	return w.builder.Labels()
+	b.Sort()
+	return b.Labels()
 }

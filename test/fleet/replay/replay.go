@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/value"
 	"github.com/prometheus/prometheus/promql"
@@ -26,6 +25,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/alerts"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/expose"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
+	"github.com/gpu-exporter/gpu-exporter/test/fleet/blocks"
 )
 
 // Group is a rule group of Prometheus.
@@ -140,19 +140,11 @@ func (s *Server) Fleet(ctx context.Context, f *fleet.Fleet, sampler *expose.Samp
 	var b labels.ScratchBuilder
 	take := func(put func(labels.Labels, float64)) func(expose.Sample) {
 		return func(e expose.Sample) {
-			b.Reset()
-			b.Add(model.MetricNameLabel, e.Name)
-			for i, l := range e.Labels {
-				if e.Values[i] != "" {
-					b.Add(l, e.Values[i])
-				}
+			l := blocks.Labels(&b, &e)
+			if s.Relabel != nil {
+				l = s.Relabel(l)
 			}
-			b.Sort()
-			if l := b.Labels(); s.Relabel != nil {
-				put(s.Relabel(l), e.Value)
-			} else {
-				put(l, e.Value)
-			}
+			put(l, e.Value)
 		}
 	}
 	for i := range f.Len() {
