@@ -1,7 +1,6 @@
 package podresources
 
 import (
-	"errors"
 	"fmt"
 	"hash/maphash"
 	"maps"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"google.golang.org/grpc/mem"
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 	podresourcesalpha "k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
@@ -182,15 +180,12 @@ func TestDecodeRefusesHalfAMessage(t *testing.T) {
 }
 
 func TestDecodeNamesAfterWhatTheyName(t *testing.T) {
-	text := func(number protowire.Number, s string) []byte {
-		return protowire.AppendString(protowire.AppendTag(nil, number, protowire.BytesType), s)
-	}
 	const resourceName, deviceIDs = 1, 2 // of ContainerDevices
-	devices := slices.Concat(text(deviceIDs, "7"), text(resourceName, "r/a"), text(deviceIDs, "8"))
-	container := slices.Concat(text(fieldContainerDevices, string(devices)), text(fieldContainerName, "c"))
-	pod := slices.Concat(text(fieldPodContainers, string(container)), text(fieldPodNamespace, "n"), text(fieldPodName, "p"))
+	devices := field(field(field(nil, deviceIDs, []byte("7")), resourceName, []byte("r/a")), deviceIDs, []byte("8"))
+	container := field(field(nil, fieldContainerDevices, devices), fieldContainerName, []byte("c"))
+	pod := field(field(field(nil, fieldPodContainers, container), fieldPodNamespace, []byte("n")), fieldPodName, []byte("p"))
 	l := NewList(keepSome())
-	if err := l.Decode(mem.BufferSlice{mem.SliceBuffer(text(fieldPods, string(pod)))}); err != nil {
+	if err := decodeBytes(l, field(nil, fieldPods, pod)); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := strings.Join(render(l), " "), `{"n" "p" "c"} "r/a" "7" {"n" "p" "c"} "r/a" "8"`; got != want {
@@ -198,82 +193,29 @@ func TestDecodeNamesAfterWhatTheyName(t *testing.T) {
 	}
 }
 
-func TestDecodeRefusesNamesThatAreNone(t *testing.T) {
-	long := strings.Repeat("x", MaxIDLength+1)
-	for _, list := range []*podresources.ListPodResourcesResponse{
-		{PodResources: []*podresources.PodResources{{Name: long}}},
-		{PodResources: []*podresources.PodResources{{Containers: []*podresources.ContainerResources{
-			{Devices: []*podresources.ContainerDevices{{ResourceName: long}}}}}}},
-	} {
-		if err := NewList(keepSome()).Decode(encode(list)); err == nil {
-			t.Error("no error")
-		}
-	}
-	raw := protowire.AppendString(protowire.AppendTag(nil, fieldPodName, protowire.BytesType), "\xff")
-	raw = protowire.AppendBytes(protowire.AppendTag(nil, fieldPods, protowire.BytesType), raw)
-	if err := NewList(keepSome()).Decode(mem.BufferSlice{mem.SliceBuffer(raw)}); err == nil {
-		t.Error("a name that is not UTF-8")
-	}
-	if err := NewList(keepSome()).Decode(mem.BufferSlice{mem.SliceBuffer([]byte{0x0b})}); !errors.Is(err, errWire) {
-		t.Errorf("a group: %v", err)
-	}
-}
-
-// What no node can have is refused, in linear time and without keeping what came before; what a large node has is read.
-// Every bound of docs/security.md has a row.
+// What no node can have is refused without keeping what came before, and what a large node has is read, both in linear
+// time. TestExactBounds has every bound.
 func TestResponsesBeyondTheBounds(t *testing.T) {
-	field := func(to []byte, number protowire.Number, value []byte) []byte {
-		return protowire.AppendBytes(protowire.AppendTag(to, number, protowire.BytesType), value)
-	}
-	repeat := func(n int, number protowire.Number, value func(i int) []byte) (out []byte) {
-		for i := range n {
-			out = field(out, number, value(i))
-		}
-		return out
-	}
-	text := func(number protowire.Number, format string) func(int) []byte {
-		return func(i int) []byte { return field(nil, number, fmt.Appendf(nil, format, i)) }
-	}
-	nothing := func(int) []byte { return nil }
-	container := text(fieldContainerName, "c%d")
-	pod := func(containers int) func(int) []byte {
-		return func(i int) []byte {
-			return append(text(fieldPodName, "p%d")(i), repeat(containers, fieldPodContainers, container)...)
-		}
-	}
-	// of is a response of one container.
+	empty := func(int) []byte { return nil }
 	of := func(content []byte) []byte { return field(nil, fieldPods, field(nil, fieldPodContainers, content)) }
-	same := func(value []byte) func(int) []byte { return func(int) []byte { return value } }
-	device := func(resource, ids int) []byte {
-		d := field(nil, 1, fmt.Appendf(nil, "r/%d", resource))
-		return append(d, repeat(ids, 2, func(i int) []byte { return fmt.Append(nil, i) })...)
-	}
-	many := device(1, 1e5)
+	devices := append(field(nil, 1, []byte("r/none")), repeated(1e5, 2, func(i int) []byte { return fmt.Append(nil, i) })...)
+	devicesOf := func(n int) []byte { return of(repeated(n, fieldContainerDevices, func(int) []byte { return devices })) }
 	for _, tt := range []struct {
 		name     string
 		response []byte
 		want     string // empty: it is read
 	}{
-		{"a million containers in one pod", field(nil, fieldPods, repeat(1e6, fieldPodContainers, same(container(0)))),
-			"containers in one pod"},
-		{"a million empty containers", field(nil, fieldPods, repeat(1e6, fieldPodContainers, nothing)), "containers in one pod"},
-		{"a pod that is listed again and again", repeat(2000, fieldPods, func(i int) []byte {
-			return field(text(fieldPodName, "same")(0), fieldPodContainers, container(i))
-		}), "containers in pod"},
-		{"200,000 pods", repeat(2e5, fieldPods, nothing), "pods"},
-		{"many containers in many pods", repeat(400, fieldPods, pod(100)), "containers"},
-		{"ten thousand resources", of(repeat(1e4, fieldContainerDevices, func(i int) []byte { return device(i, 1) })), "resources"},
-		{"five million IDs", of(repeat(50, fieldContainerDevices, same(many))), "device IDs"},
-		{"a claim of a hundred thousand devices", of(field(nil, fieldContainerClaims, repeat(1e5, 4, nothing))), "devices of claims"},
-		{"one ID per MiB of eight GPUs", of(repeat(24, fieldContainerDevices, same(many))), ""},
-		{"a thousand pods", repeat(1000, fieldPods, pod(10)), ""},
-		{"a thousand resources", of(repeat(1000, fieldContainerDevices, func(i int) []byte { return device(i, 1) })), ""},
+		{"a million containers", field(nil, fieldPods, repeated(1e6, fieldPodContainers, empty)), "containers in one pod"},
+		{"200,000 pods", repeated(2e5, fieldPods, empty), "pods"},
+		{"five million IDs", devicesOf(50), "device IDs"},
+		{"a claim of a hundred thousand devices", of(field(nil, fieldContainerClaims, repeated(1e5, 4, empty))), "devices of claims"},
+		{"one ID per MiB of eight GPUs", devicesOf(24), ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			start := time.Now()
-			err := NewList(keepSome()).Decode(mem.BufferSlice{mem.SliceBuffer(tt.response)})
+			err := decodeBytes(NewList(keepSome()), tt.response)
 			runtime.ReadMemStats(&after)
 			switch {
 			case tt.want == "" && err != nil, tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
@@ -356,42 +298,6 @@ func tooLong(list *podresources.ListPodResourcesResponse) bool {
 		}
 	}
 	return false
-}
-
-// A device that a claim lists twice, as a share and as a whole, is a share in whichever order.
-func TestDistinctClaims(t *testing.T) {
-	whole, part := ClaimDevice{Driver: "d", Name: "gpu-0"}, ClaimDevice{Driver: "d", Name: "gpu-0", Part: true}
-	for _, list := range [][]ClaimDevice{{whole, part}, {part, whole}, {whole, part, whole, part}} {
-		c := Container{Claims: slices.Clone(list)}
-		if got := c.DistinctClaims(); !slices.Equal(got, []ClaimDevice{part}) {
-			t.Errorf("%+v come to %+v", list, got)
-		}
-	}
-}
-
-// Fields of later versions are skipped, whatever their wire type.
-func TestUnknownFieldsAreSkipped(t *testing.T) {
-	var devices, container []byte
-	devices = protowire.AppendString(protowire.AppendTag(devices, 1, protowire.BytesType), "r/a")
-	devices = protowire.AppendFixed64(protowire.AppendTag(devices, 90, protowire.Fixed64Type), 1<<60)
-	devices = protowire.AppendFixed32(protowire.AppendTag(devices, 91, protowire.Fixed32Type), 1<<30)
-	devices = protowire.AppendVarint(protowire.AppendTag(devices, 92, protowire.VarintType), 1<<50)
-	devices = protowire.AppendString(protowire.AppendTag(devices, 93, protowire.BytesType), "later")
-	devices = protowire.AppendString(protowire.AppendTag(devices, 2, protowire.BytesType), "id")
-	container = protowire.AppendString(protowire.AppendTag(container, 1, protowire.BytesType), "c")
-	container = protowire.AppendBytes(protowire.AppendTag(container, 2, protowire.BytesType), devices)
-	var pod, list []byte
-	pod = protowire.AppendString(protowire.AppendTag(pod, 1, protowire.BytesType), "p")
-	pod = protowire.AppendString(protowire.AppendTag(pod, 2, protowire.BytesType), "n")
-	pod = protowire.AppendBytes(protowire.AppendTag(pod, 3, protowire.BytesType), container)
-	list = protowire.AppendBytes(protowire.AppendTag(list, 1, protowire.BytesType), pod)
-	l := NewList(keepSome())
-	if err := l.Decode(mem.BufferSlice{mem.SliceBuffer(list)}); err != nil {
-		t.Fatal(err)
-	}
-	if got := render(l); len(got) != 1 || !strings.Contains(got[0], `"id"`) {
-		t.Errorf("%q", got)
-	}
 }
 
 // More resources than are searched one by one, each listed twice; a container without devices has no entry.
