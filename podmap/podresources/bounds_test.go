@@ -77,7 +77,7 @@ func TestExactBounds(t *testing.T) {
 			MaxIDLength, "a name of 513 bytes"},
 		{"a resource's name", func(n int) []byte {
 			return container(field(nil, fieldContainerDevices, field(nil, 1, []byte(strings.Repeat("x", n)))))
-		}, MaxIDLength, "a resource name of 513 bytes"},
+		}, MaxIDLength, "a name of 513 bytes"},
 		{"a driver's name", func(n int) []byte { return container(claimOf(strings.Repeat("x", n), "p", "d")) }, MaxIDLength,
 			`a device of claim "x" has a name of more than 512 bytes`},
 		{"a pool's name", func(n int) []byte { return container(claimOf("d", strings.Repeat("x", n), "d")) }, MaxIDLength,

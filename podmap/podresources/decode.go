@@ -17,7 +17,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// Responses are decoded entry by entry: the outer messages here, the entries by the generated code of k8s.io/kubelet.
+// Responses are decoded entry by entry: here, but for claims, which the generated code of k8s.io/kubelet decodes.
 // Plugins that offer a GPU's memory as devices, one ID per MiB, make responses of hundreds of thousands of IDs; as one
 // generated message such a response takes 200 MB.
 //
@@ -33,6 +33,9 @@ const (
 	fieldContainerName    = 1 // ContainerResources
 	fieldContainerDevices = 2
 	fieldContainerClaims  = 5
+
+	fieldResourceName = 1 // ContainerDevices
+	fieldDeviceIDs    = 2
 
 	fieldAllocatable = 1 // AllocatableResourcesResponse
 
@@ -135,6 +138,10 @@ func (w *wire) name(end int) (string, error) {
 	if n := end - w.at; n > MaxIDLength {
 		return "", fmt.Errorf("a name of %d bytes", n)
 	}
+	return w.text(end)
+}
+
+func (w *wire) text(end int) (string, error) {
 	b, err := w.bytes(end)
 	if err == nil && !utf8.Valid(b) {
 		err = errors.New("a name is not UTF-8")
@@ -203,26 +210,33 @@ func (c *Container) decode(w *wire, end int) (name string, err error) {
 	return name, err
 }
 
-// devices reads a ContainerDevices: usually one ID, in the same message as its resource.
+// devices reads a ContainerDevices: usually one ID, in the same message as its resource. The generated code takes several
+// times as long, most of it for the topology.
 func (d *Devices) devices(w *wire, end int) error {
-	var m podresources.ContainerDevices
-	if err := w.message(end, &m); err != nil {
+	var resource string
+	var found []string
+	err := w.fields(end, func(number protowire.Number, end int) (err error) {
+		switch number {
+		case fieldResourceName:
+			resource, err = w.name(end)
+		case fieldDeviceIDs:
+			if d.shared.ids++; d.shared.ids > maxIDs {
+				return tooMany("device IDs", maxIDs)
+			}
+			var id string
+			id, err = w.text(end)
+			found = append(found, id)
+		}
+		return err
+	})
+	if err != nil || len(found) == 0 {
 		return err
 	}
-	if len(m.ResourceName) > MaxIDLength {
-		return fmt.Errorf("a resource name of %d bytes", len(m.ResourceName))
-	}
-	if len(m.DeviceIds) == 0 {
-		return nil
-	}
-	if d.shared.ids += len(m.DeviceIds); d.shared.ids > maxIDs {
-		return tooMany("device IDs", maxIDs)
-	}
-	ids, err := d.of(m.ResourceName)
+	ids, err := d.of(resource)
 	if err != nil {
 		return err
 	}
-	for _, id := range m.DeviceIds {
+	for _, id := range found {
 		ids.add(id, d.shared.Hash)
 	}
 	return nil
