@@ -8,6 +8,7 @@ import (
 	"hash/maphash"
 	"log/slog"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -466,6 +467,9 @@ func (m *Map) use(start time.Time, r *response, list *podresources.Devices, err 
 		if !r.uncertain[resource] && !slices.Contains(next.resources, resource) {
 			next.resources = append(slices.Clone(next.resources), resource)
 		}
+	}
+	if reflect.DeepEqual(next, before) {
+		next = before // what was resolved of it stays valid; the kubelet lists in any order, so bytes are rarely equal
 	}
 	s.snapshot, s.at = next, now
 	if m.watch != nil && !m.watch.Attempted() {

@@ -409,6 +409,12 @@ func TestSharesOutliveThePlugin(t *testing.T) {
 	if s := poll(t, m).Sources[0]; s.Errors != 4 {
 		t.Errorf("not offered is no error: %+v", s)
 	}
+	// A kubelet that never had the call: the capacity is unknown.
+	h = poll(t, newClock().source(k))
+	wantLines(t, h, "a/p/c nvidia.com/gpu A ? shared")
+	if r := h.Resources; len(r) != 1 || r[0].Allocatable.Present() || r[0].Allocated != 1 {
+		t.Errorf("%+v", r)
+	}
 }
 
 func TestSince(t *testing.T) {
@@ -603,15 +609,36 @@ func TestNoSource(t *testing.T) {
 }
 
 func TestAllocsAreCached(t *testing.T) {
-	k := &fakeKubelet{pods: pods("a/p/c nvidia.com/gpu=" + GPUA)}
-	m := newClock().source(k)
-	if err := m.Poll(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	k, c := &fakeKubelet{pods: pods("a/p/c nvidia.com/gpu="+GPUA, "a/q/c nvidia.com/gpu="+GPUB)}, newClock()
+	m := c.source(k)
 	inv := node()
-	first, second := m.Allocations(inv), m.Allocations(inv)
-	if &first.List[0] != &second.List[0] {
-		t.Error("resolved twice for the same response and GPUs")
+	var last *gpu.Allocation
+	for _, step := range []struct {
+		name  string
+		pods  *podresources.ListPodResourcesResponse
+		equal bool
+	}{
+		{"the first", k.pods, false},
+		{"an equal one", pods("a/q/c nvidia.com/gpu="+GPUB, "a/p/c nvidia.com/gpu="+GPUA), true},
+		{"another GPU", pods("a/p/c nvidia.com/gpu="+GPUA, "a/q/c nvidia.com/gpu="+GPUC), false},
+		{"another pod", pods("a/p/c nvidia.com/gpu="+GPUA, "a/r/c nvidia.com/gpu="+GPUC), false},
+		{"a pod without GPUs", pods("a/p/c nvidia.com/gpu="+GPUA, "a/r/c nvidia.com/gpu="+GPUC, "a/s/c"), false},
+		{"one GPU", pods("a/p/c nvidia.com/gpu=" + GPUA), false},
+	} {
+		k.pods = step.pods
+		if err := m.Poll(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		first, second := m.Allocations(inv), m.Allocations(inv)
+		if &first.List[0] != &second.List[0] || (&first.List[0] == last) != step.equal {
+			t.Errorf("%s: resolved twice for the same response and GPUs, or not again for another", step.name)
+		}
+		last = &first.List[0]
+		// An equal response is as new as another.
+		c.advance(4 * time.Minute)
+		if h := m.Allocations(inv); !h.Known {
+			t.Errorf("%s: not known after four minutes", step.name)
+		}
 	}
 	if h := m.Allocations(nil); len(h.List) != 0 || len(h.Unresolved) != 1 {
 		t.Errorf("without GPUs: %+v", h)
