@@ -21,8 +21,11 @@ const (
 	Prometheus Program = "prometheus"
 	Promtool   Program = "promtool"
 	VMAlert    Program = "vmalert"
+	Helm       Program = "helm"
+	Kustomize  Program = "kustomize"
 
 	VictoriaMetrics Program = "victoria-metrics"
+	VMAlertTool     Program = "vmalert-tool"
 )
 
 // command builds the program into out, from a directory below the repository's root.
@@ -38,6 +41,10 @@ func (p Program) command(out string) (dir string, args []string) {
 		// Without the clouds' service discoveries these build in minutes; static targets, files and HTTP are enough here.
 		return "tools/prometheus", []string{"go", "build", "-tags", "remove_all_sd", "-o", out,
 			"github.com/prometheus/prometheus/cmd/" + string(p)}
+	case Helm:
+		return "tools/helm", []string{"go", "build", "-o", out, "helm.sh/helm/v4/cmd/helm"}
+	case Kustomize:
+		return "tools/helm", []string{"go", "build", "-o", out, "sigs.k8s.io/kustomize/kustomize/v5"}
 	default:
 		return "tools/victoriametrics", []string{"go", "build", "-o", out, "github.com/VictoriaMetrics/VictoriaMetrics/app/" + string(p)}
 	}

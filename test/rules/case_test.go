@@ -1,6 +1,7 @@
 package rules_test
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -26,6 +27,8 @@ type testCase struct {
 var short = strings.NewReplacer(
 	"$A", `node="n1",uuid="GPU-A",gpu="0"`,
 	"$B", `node="n1",uuid="GPU-B",gpu="1"`,
+	"$C", `node="n2",uuid="GPU-C",gpu="C"`,
+	"$D", `node="n2",uuid="GPU-D",gpu="D"`,
 	"$P", `namespace="team",pod="p-0"`,
 	"$Q", `namespace="team",pod="q-0"`,
 	"$W", `namespace="team",workload_type="Job",workload="w"`,
@@ -148,34 +151,30 @@ func labelPairs(text string) (out []alerts.Pair) {
 	return out
 }
 
-// unitTest writes the case as a test of promtool.
-func (s testCase) unitTest(b *strings.Builder, a alerts.Alert, cluster string) {
-	step := s.step
-	if step == 0 {
-		step = time.Minute
-	}
-	fmt.Fprintf(b, "- name: %q\n  interval: %s\n  input_series:\n", a.Name+": "+s.name, span(step))
+// unitTest writes the case as a test of promtool, for rules of an alert by their names.
+func (s testCase) unitTest(b *strings.Builder, a alerts.Alert, rules []alerts.Rule, cluster string) {
+	fmt.Fprintf(b, "- name: %q\n  interval: %s\n  input_series:\n", a.Name+": "+s.name, span(cmp.Or(s.step, time.Minute)))
 	for _, in := range s.inputs(cluster) {
 		fmt.Fprintf(b, "  - series: '%s'\n    values: '%s'\n", in[0], in[1])
 	}
 	b.WriteString("  alert_rule_test:\n")
 	for _, m := range s.moments() {
-		fmt.Fprintf(b, "  - eval_time: %s\n    alertname: %s\n    exp_alerts:", m.at, a.Name)
-		if len(m.want) == 0 {
-			b.WriteString(" []\n")
-			continue
+		expected := " []\n"
+		if len(m.want) > 0 {
+			expected = "\n"
 		}
-		b.WriteString("\n")
 		for _, w := range m.want {
-			fmt.Fprintf(b, "    - exp_labels:\n        severity: %s\n", a.Severity)
-			if cluster != "" && a.Name != "GPUExporterAbsent" {
-				for _, p := range labelPairs(cluster) {
-					fmt.Fprintf(b, "        %s: %q\n", p.Name, p.Value)
-				}
+			expected += "    - exp_labels:\n        severity: " + string(a.Severity) + "\n"
+			list := labelPairs(w)
+			if a.Name != "GPUExporterAbsent" {
+				list = append(labelPairs(cluster), list...)
 			}
-			for _, p := range labelPairs(w) {
-				fmt.Fprintf(b, "        %s: %q\n", p.Name, p.Value)
+			for _, p := range list {
+				expected += fmt.Sprintf("        %s: %q\n", p.Name, p.Value)
 			}
+		}
+		for _, r := range rules {
+			fmt.Fprintf(b, "  - eval_time: %s\n    alertname: %s\n    exp_alerts:%s", m.at, r.Alert, expected)
 		}
 	}
 }

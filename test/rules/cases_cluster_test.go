@@ -55,8 +55,7 @@ func capacityCases(t *testing.T) map[string][]testCase {
 				checks: `30m resource="nvidia_com_gpu"`},
 			{name: "one is left", series: waits("1") + free("n1", "0x200") + free("n2", "1x200") + offered,
 				checks: "30m -; 60m -"},
-			{name: "nobody waits", series: asks("p", "n1", "nvidia_com_gpu", "2", "0x200", "1x200") + free("n1",
-				"0x200") + offered,
+			{name: "nobody waits", series: asks("p", "n1", "nvidia_com_gpu", "2", "0x200", "1x200") + free("n1", "0x200") + offered,
 				checks: "30m -; 60m -"},
 			{name: "no node offers the resource",
 				series: waits("1") + `cluster:gpu_allocatable_devices:sum{resource="nvidia_com_gpu"} 0x200`,
@@ -87,8 +86,7 @@ func capacityCases(t *testing.T) map[string][]testCase {
 					`cluster:gpu_allocatable_devices:sum{resource="nvidia_com_gpu"} 8x200`,
 				checks: `34m -; 35m namespace="team",resource="nvidia_com_mig_3g_40gb"; 65m namespace="team",` +
 					`resource="nvidia_com_mig_3g_40gb"; 69m namespace="team",resource="nvidia_com_mig_3g_40gb"; 75m -`},
-			{name: "all are taken", series: waits("1") +
-				`cluster:gpu_allocatable_devices:sum{resource="nvidia_com_gpu"} 8x200`,
+			{name: "all are taken", series: waits("1") + `cluster:gpu_allocatable_devices:sum{resource="nvidia_com_gpu"} 8x200`,
 				checks: "40m -; 60m -"},
 			{name: "offered, and with none to give", series: waits("1") +
 				`cluster:gpu_allocatable_devices:sum{resource="nvidia_com_gpu"} 0x200`, checks: "34m -; 40m " + gpus},
@@ -107,8 +105,7 @@ func exporterCases(t *testing.T) map[string][]testCase {
 			{name: "a pod that does not start", series: "up{" + target + "} 1x20 0x29 1x40",
 				checks: "36m -; 40m " + target + `,node="n1"; 61m ` + target + `,node="n1"; 68m -`},
 			{name: "it crashes again and again", series: "up{" + target + "} 0x3 1 0x4 1 0x4 1 0x4 1 0x4 1 0x4 1 0x4 1",
-				checks: `20m ` + target + `,node="n1"; 30m ` +
-					target + `,node="n1"`},
+				checks: `20m ` + target + `,node="n1"; 30m ` + target + `,node="n1"`},
 			{name: "addresses as instances", series: `up{job="gpu-exporter",instance="10.0.0.1:9835"} 0x30`,
 				checks: `9m -; 11m job="gpu-exporter",instance="10.0.0.1:9835",node="10.0.0.1"`},
 			{name: "the node is down", series: "up{" + target + "} 0x30\n" +
@@ -170,8 +167,7 @@ func exporterCases(t *testing.T) map[string][]testCase {
 				gpu_exporter_source_up{node="n1",source="podresources"} 0x30`, checks: "20m -"},
 		},
 		"GPUExporterSourceDown": {
-			pulse(t, "GPUExporterSourceDown", "the kubelet's socket", 0,
-				`gpu_exporter_source_up{node="n1",source="podresources"}`, "1",
+			pulse(t, "GPUExporterSourceDown", "the kubelet's socket", 0, `gpu_exporter_source_up{node="n1",source="podresources"}`, "1",
 				"0", `node="n1",source="podresources"`),
 			{name: "the driver has an alert of its own", series: `gpu_exporter_source_up{node="n1",source="nvml"} 0x30
 				gpu_exporter_source_up{node="n1",source="podresources"} 1x30`, checks: "20m -"},
@@ -236,8 +232,7 @@ func exporterCases(t *testing.T) map[string][]testCase {
 				gpu_container_allocation_ratio{$A,$P,$WHOLE} 1x40`, checks: "30m -"},
 		},
 		"GPUAttributionError": {
-			pulse(t, "GPUAttributionError", "five per cent", 0, `gpu_attribution_error_ratio{$A,quantity="busy"}`, "0",
-				"0.05",
+			pulse(t, "GPUAttributionError", "five per cent", 0, `gpu_attribution_error_ratio{$A,quantity="busy"}`, "0", "0.05",
 				`$A,quantity="busy"`),
 			{name: "a rounding", series: `gpu_attribution_error_ratio{$A,quantity="busy"} 0.0001x40`, checks: "30m -"},
 		},

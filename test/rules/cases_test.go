@@ -30,15 +30,13 @@ func lostCases(t *testing.T) map[string][]testCase {
 	}
 	return map[string][]testCase{
 		"GPUUnavailable": {
-			pulse(t, "GPUUnavailable", "lost and found", 0, "gpu_device_up{$A}", "1", "0", "$A",
-				"gpu_device_up{$B} 1"),
+			pulse(t, "GPUUnavailable", "lost and found", 0, "gpu_device_up{$A}", "1", "0", "$A", "gpu_device_up{$B} 1"),
 			{name: "four minutes of a reset", series: "gpu_device_up{$A} 1x4 0x3 1x20", checks: "8m -; 10m -; 15m -"},
 			{name: "never initialized, and known by its address",
 				step: 10 * time.Minute, series: `gpu_device_up{node="n1",uuid="0000:18:00.0",gpu="-1"} 0x200
 				gpu_exporter_source_up{node="n1",source="nvml"} 1x200`,
 				checks: `0m -; 10m node="n1",uuid="0000:18:00.0",gpu="-1"; 33h node="n1",uuid="0000:18:00.0",gpu="-1"`},
-			{name: "there is no driver", series: "gpu_device_up{$A} 0x60\n" +
-				`gpu_exporter_source_up{node="n1",source="nvml"} 0x60`,
+			{name: "there is no driver", series: "gpu_device_up{$A} 0x60\n" + `gpu_exporter_source_up{node="n1",source="nvml"} 0x60`,
 				checks: "10m -; 50m -"},
 		},
 		"GPUMissing": {
@@ -236,18 +234,15 @@ func errorCases(t *testing.T) map[string][]testCase {
 				gpu_health_reason_info{$A,state="degraded",reason="nvlink_down"} 1x30`, checks: "20m -"},
 		},
 		"GPUMemorySparesLow": {
-			pulse(t, "GPUMemorySparesLow", "a bank without spare rows", 0,
-				`gpu_row_remap_banks{$A,availability="none"}`, "0", "1", "$A"),
-			pulse(t, "GPUMemorySparesLow", "sixty pages in all", 0, `gpu_retired_pages_total{$A,cause="double_bit"}`,
-				"1", "20", "$A",
+			pulse(t, "GPUMemorySparesLow", "a bank without spare rows", 0, `gpu_row_remap_banks{$A,availability="none"}`, "0", "1", "$A"),
+			pulse(t, "GPUMemorySparesLow", "sixty pages in all", 0, `gpu_retired_pages_total{$A,cause="double_bit"}`, "1", "20", "$A",
 				`gpu_retired_pages_total{$A,cause="multiple_single_bit"} 40`),
 			{name: "a bank with few, and fifty-nine pages", series: `gpu_row_remap_banks{$A,availability="none"} 0x40
 				gpu_row_remap_banks{$A,availability="low"} 3x40
 				gpu_retired_pages_total{$A,cause="double_bit"} 59x40`, checks: "30m -"},
 		},
 		"GPUECCDisabled": {
-			pulse(t, "GPUECCDisabled", "on one of two", 0, "gpu_ecc_mode{$A}", "1", "0", `$A,model="a"`,
-				"gpu_ecc_mode{$B} 1",
+			pulse(t, "GPUECCDisabled", "on one of two", 0, "gpu_ecc_mode{$A}", "1", "0", `$A,model="a"`, "gpu_ecc_mode{$B} 1",
 				`gpu_info{$A,model="a"} 1`, `gpu_info{$B,model="a"} 1`),
 			{name: "on all of the model", series: "gpu_ecc_mode{$A} 0x90\ngpu_ecc_mode{$B} 1x90\n" +
 				`gpu_info{$A,model="a"} 1x90
@@ -300,8 +295,7 @@ func linkCases(t *testing.T) map[string][]testCase {
 			{name: "a few", series: `gpu_nvlink_errors_total{$A,kind="replay"} 0+0.5x60`, checks: "40m -"},
 		},
 		"GPUPCIeDegraded": {
-			pulse(t, "GPUPCIeDegraded", "half the width of its neighbor", 0, "gpu_pcie_link_width{$B}", "4",
-				"8", `$A,problem="lanes"`,
+			pulse(t, "GPUPCIeDegraded", "half the width of its neighbor", 0, "gpu_pcie_link_width{$B}", "4", "8", `$A,problem="lanes"`,
 				"gpu_pcie_link_width{$A} 4", "gpu_pcie_link_width_max{$A} 16"),
 			{name: "a slot with eight lanes, as its neighbor's", series: `gpu_pcie_link_width{$A} 8x60
 				gpu_pcie_link_width_max{$A} 16x60
@@ -311,8 +305,7 @@ func linkCases(t *testing.T) map[string][]testCase {
 				gpu_pcie_link_width_max{$A} 8x60
 				gpu_pcie_link_width{$B} 16x60
 				gpu_pcie_link_width_max{$B} 16x60`, checks: "20m -; 50m -"},
-			pulse(t, "GPUPCIeDegraded", "half the width that it had", 0, "gpu_pcie_link_width{$A}", "16", "8",
-				`$A,problem="lanes"`,
+			pulse(t, "GPUPCIeDegraded", "half the width that it had", 0, "gpu_pcie_link_width{$A}", "16", "8", `$A,problem="lanes"`,
 				"gpu_pcie_link_width_max{$A} 16"),
 			{name: "an older generation while at work", series: `gpu_pcie_link_generation{$A} 4x60
 				gpu_pcie_link_generation_max{$A} 5x60
@@ -342,8 +335,7 @@ func throttlingCases(t *testing.T) map[string][]testCase {
 	}
 	slow := func(busy, clock string) string {
 		return "gpu_busy_seconds_total{$A} " + busy + "\ngpu_observed_seconds_total{$A} 0+60x120\n" +
-			`gpu_clock_hertz{$A,clock="sm"} ` + clock +
-			"\n" + `gpu_clock_hertz{$B,clock="sm"} 2e9x120` + "\n"
+			`gpu_clock_hertz{$A,clock="sm"} ` + clock + "\n" + `gpu_clock_hertz{$B,clock="sm"} 2e9x120` + "\n"
 	}
 	return map[string][]testCase{
 		"GPUThermalSlowdown": {
@@ -354,8 +346,7 @@ func throttlingCases(t *testing.T) map[string][]testCase {
 			{name: "a second now and then", series: limited("hw_thermal", "0+1x60"), checks: "20m -; 50m -"},
 			{name: "an older driver, a second now and then", series: limited("thermal", "0+1x60"),
 				checks: "20m -; 50m -"},
-			{name: "the driver's own care", series: limited("hw_thermal", "0x60") + "\n" + limited("sw_thermal",
-				"0+30x60") + "\n" +
+			{name: "the driver's own care", series: limited("hw_thermal", "0x60") + "\n" + limited("sw_thermal", "0+30x60") + "\n" +
 				limited("thermal", "0+30x60"), checks: "20m -; 50m -"},
 		},
 		"GPUPowerBrake": {
@@ -365,11 +356,9 @@ func throttlingCases(t *testing.T) map[string][]testCase {
 			{name: "the ordinary power limit", series: limited("power_cap", "0+60x60"), checks: "20m -; 50m -"},
 		},
 		"GPUTemperatureHigh": {
-			pulse(t, "GPUTemperatureHigh", "one degree below", 0, `gpu_temperature_celsius{$A,sensor="gpu"}`, "60",
-				"88", `$A,sensor="gpu"`,
+			pulse(t, "GPUTemperatureHigh", "one degree below", 0, `gpu_temperature_celsius{$A,sensor="gpu"}`, "60", "88", `$A,sensor="gpu"`,
 				`gpu_temperature_limit_celsius{$A,sensor="gpu",limit="slowdown"} 89`),
-			pulse(t, "GPUTemperatureHigh", "memory one degree below", 0,
-				`gpu_temperature_celsius{$A,sensor="memory"}`, "60", "94",
+			pulse(t, "GPUTemperatureHigh", "memory one degree below", 0, `gpu_temperature_celsius{$A,sensor="memory"}`, "60", "94",
 				`$A,sensor="memory"`, `gpu_temperature_limit_celsius{$A,sensor="memory",limit="max_operating"} 95`),
 			{name: "hot for another GPU, not for this", series: `gpu_temperature_celsius{$A,sensor="gpu"} 88x30
 				gpu_temperature_limit_celsius{$A,sensor="gpu",limit="slowdown"} 102x30

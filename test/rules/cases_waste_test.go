@@ -75,16 +75,14 @@ func wasteCases(t *testing.T) map[string][]testCase {
 				checks: "3h -; 6h -"},
 		},
 		"GPUAllocatedPodNotRunning": {
-			pulse(t, "GPUAllocatedPodNotRunning", "pulls its image", 0, `kube_pod_status_phase{$P,phase="Pending"}`,
-				"0", "1",
+			pulse(t, "GPUAllocatedPodNotRunning", "pulls its image", 0, `kube_pod_status_phase{$P,phase="Pending"}`, "0", "1",
 				pod+`,state="Pending"`, "gpu_container_allocation_ratio{$A,$P,$WHOLE} 1"),
 			{name: "starts and fails again and again", series: `gpu_container_allocation_ratio{$A,$P,$WHOLE} 1x90
 				kube_pod_status_phase{$P,phase="Running"} 1x90
 				kube_pod_status_phase{$P,phase="Pending"} 0x90
 				kube_pod_container_status_waiting_reason{$P,container="c",reason="CrashLoopBackOff"} 1 _x5 1 _x5 1 _x5 1 _x5 1 _x5 1 ` +
 				`_x5 1 _x5 1 _x30`,
-				checks: "29m -; 35m " + pod + `,state="CrashLoopBackOff"; 45m ` + pod +
-					`,state="CrashLoopBackOff"; 70m -`},
+				checks: "29m -; 35m " + pod + `,state="CrashLoopBackOff"; 45m ` + pod + `,state="CrashLoopBackOff"; 70m -`},
 			{name: "runs", series: `gpu_container_allocation_ratio{$A,$P,$WHOLE} 1x60
 				kube_pod_status_phase{$P,phase="Running"} 1x60
 				kube_pod_status_phase{$P,phase="Pending"} 0x60
@@ -122,12 +120,10 @@ func sharingCases(t *testing.T) map[string][]testCase {
 	)
 	return map[string][]testCase{
 		"GPUSharedMemoryPressure": {
-			pulse(t, "GPUSharedMemoryPressure", "two containers, no memory left", 0, "gpu_memory_free_bytes{$A}",
-				"20e9", "2e9", "$A",
+			pulse(t, "GPUSharedMemoryPressure", "two containers, no memory left", 0, "gpu_memory_free_bytes{$A}", "20e9", "2e9", "$A",
 				"gpu_memory_total_bytes{$A} 80e9", sharer1, sharer2),
 			{name: "one container that filled its GPU",
-				series: "gpu_memory_free_bytes{$A} 1e9x30\ngpu_memory_total_bytes{$A} 80e9x30\n" +
-					sharer1 + "x30", checks: "20m -"},
+				series: "gpu_memory_free_bytes{$A} 1e9x30\ngpu_memory_total_bytes{$A} 80e9x30\n" + sharer1 + "x30", checks: "20m -"},
 			{name: "instances with walls between them",
 				series: "gpu_memory_free_bytes{$A} 1e9x30\ngpu_memory_total_bytes{$A} 80e9x30\n" +
 					walled1 + "x30\n" + walled2 + "x30", checks: "20m -"},
@@ -140,12 +136,10 @@ func sharingCases(t *testing.T) map[string][]testCase {
 				checks: "50m -"},
 		},
 		"GPUMemoryUsedUnallocated": {
-			pulse(t, "GPUMemoryUsedUnallocated", "a process survived its pod", 0, "gpu_allocation_ratio{$A}", "1",
-				"0", "$A",
+			pulse(t, "GPUMemoryUsedUnallocated", "a process survived its pod", 0, "gpu_allocation_ratio{$A}", "1", "0", "$A",
 				"gpu_memory_used_bytes{$A} 70e9", "gpu_memory_total_bytes{$A} 80e9"),
 			{name: "the driver's own", series: "gpu_allocation_ratio{$A} 0x60\ngpu_memory_used_bytes{$A} " +
-				"5e8x60\ngpu_memory_total_bytes{$A} " +
-				"80e9x60", checks: "50m -"},
+				"5e8x60\ngpu_memory_total_bytes{$A} 80e9x60", checks: "50m -"},
 			{name: "no kubelet says to whom it is allocated",
 				series: "gpu_memory_used_bytes{$A} 70e9x60\ngpu_memory_total_bytes{$A} 80e9x60",
 				checks: "50m -"},

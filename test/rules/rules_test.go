@@ -3,6 +3,7 @@
 package rules_test
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"net/url"
@@ -12,7 +13,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,43 +21,47 @@ import (
 	"github.com/prometheus/prometheus/template"
 
 	"github.com/gpu-exporter/gpu-exporter/alerts"
+	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
 
 var given = flag.String("promtool", "", "play the cases with this promtool, such as that of an older Prometheus")
 
-var promtool = sync.OnceValues(func() (string, error) {
-	if *given != "" {
-		return *given, nil
-	}
-	return build("prometheus", "github.com/prometheus/prometheus/cmd/promtool")
-})
-
-var vmalertTool = sync.OnceValues(func() (string, error) {
-	return build("victoriametrics", "github.com/VictoriaMetrics/VictoriaMetrics/app/vmalert-tool")
-})
-
-// build makes a program of one of the modules in tools/.
-func build(module, program string) (string, error) {
-	root, err := filepath.Abs(filepath.Join("..", ".."))
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(root, "bin", filepath.Base(program))
-	cmd := exec.Command("go", "build", "-tags", "remove_all_sd", "-o", path, program)
-	cmd.Dir = filepath.Join(root, "tools", module)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building %s: %w\n%s", program, err, out)
-	}
-	return path, nil
-}
-
+// tool is the program that plays the cases.
 func tool(t *testing.T) string {
 	t.Helper()
-	path, err := promtool()
-	if err != nil {
-		t.Fatal(err)
+	if *given != "" {
+		return *given
 	}
-	return path
+	return servers.Build(t, servers.Promtool)
+}
+
+// result is what promtool prints after each file.
+var result = regexp.MustCompile(`(?m)^  (?:SUCCESS|FAILED:)$`)
+
+// run runs files of unit tests in one start of promtool, and returns what it reports of each; "" is success.
+func run(t *testing.T, files []string) []string {
+	t.Helper()
+	text, err := exec.Command(tool(t), append([]string{"test", "rules"}, files...)...).CombinedOutput()
+	results, reports := result.FindAllString(string(text), -1), result.Split(string(text), -1)[1:]
+	if len(reports) != len(files) || (err != nil) != slices.Contains(results, "  FAILED:") {
+		t.Fatalf("%d reports of %d files, %v:\n%s", len(reports), len(files), err, text)
+	}
+	for i, r := range results {
+		if r == "  SUCCESS" {
+			reports[i] = ""
+		}
+	}
+	return reports
+}
+
+// passes runs files that must not fail.
+func passes(t *testing.T, files []string) {
+	t.Helper()
+	for i, report := range run(t, files) {
+		if report != "" {
+			t.Errorf("%s:%s", filepath.Base(files[i]), report)
+		}
+	}
 }
 
 // everything turns all alerts on.
@@ -107,65 +111,53 @@ func write(t *testing.T, dir, name string, groups []alerts.RuleGroup, step time.
 	return test
 }
 
-// group is an alert in a group of its own, behind the records that it and its records read.
-func group(t *testing.T, rule alerts.Rule, c alerts.Config) []alerts.RuleGroup {
-	t.Helper()
-	records, err := c.RecordingRules()
-	if err != nil {
-		t.Fatal(err)
-	}
+// needed are the groups with the records that a text reads, and those that they read, except those that are given.
+func needed(groups []alerts.RuleGroup, text string, given map[string]bool) []alerts.RuleGroup {
 	var out []alerts.RuleGroup
-	for _, g := range records {
-		// Those of other groups are given by the cases.
-		if slices.Contains([]string{"gpu-exporter-models", "gpu-exporter-problems"}, g.Name) && strings.Contains(rule.Expr, "gpu:gpu_") {
-			out = append(out, g)
-		} else if g.Interval > 0 { // and a case is shorter than half an hour
-			read := alerts.RuleGroup{Name: g.Name}
-			for _, r := range g.Rules {
-				if strings.Contains(rule.Expr, r.Record) {
-					read.Rules = append(read.Rules, r)
-				}
-			}
-			if len(read.Rules) > 0 {
-				out = append(out, read)
+	for _, g := range slices.Backward(groups) {
+		keep := alerts.RuleGroup{Name: g.Name}
+		for _, r := range slices.Backward(g.Rules) {
+			if strings.Contains(text, r.Record) && !given[r.Record] {
+				keep.Rules = append([]alerts.Rule{r}, keep.Rules...)
+				text += r.Expr
 			}
 		}
-	}
-	return append(out, alerts.RuleGroup{Name: "g", Rules: []alerts.Rule{rule}})
-}
-
-// byStep sorts cases by their step, since promtool has one interval of evaluation per file.
-func byStep(list []testCase) map[time.Duration][]testCase {
-	out := map[time.Duration][]testCase{}
-	for _, s := range list {
-		step := s.step
-		if step == 0 {
-			step = time.Minute
+		if len(keep.Rules) > 0 {
+			out = append([]alerts.RuleGroup{keep}, out...)
 		}
-		out[step] = append(out[step], s)
 	}
 	return out
 }
 
-// play runs the cases of an alert against a rule, and returns what promtool says where one fails.
-func play(t *testing.T, dir, name string, a alerts.Alert, rule alerts.Rule, list []testCase, cluster string) (failed string) {
+// files writes the cases of an alert and rules of it, behind the records that they read and the cases do not have: a file for
+// each step, since promtool has one interval of evaluation per file.
+func files(t *testing.T, dir, name string, a alerts.Alert, rules []alerts.Rule, list []testCase, cluster string) (out []string) {
+	t.Helper()
 	c := everything()
 	if cluster != "" {
 		c.ClusterLabel, _, _ = strings.Cut(cluster, "=")
 	}
-	t.Helper()
-	for step, cases := range byStep(list) {
-		var b strings.Builder
-		for _, s := range cases {
-			s.unitTest(&b, a, cluster)
+	records, err := c.RecordingRules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests, given := map[time.Duration]*strings.Builder{}, map[string]bool{}
+	for _, s := range list {
+		step := cmp.Or(s.step, time.Minute)
+		if tests[step] == nil {
+			tests[step] = &strings.Builder{}
 		}
-		path := write(t, dir, fmt.Sprintf("%s-%s", name, span(step)), group(t, rule, c), step, b.String())
-		out, err := exec.Command(tool(t), "test", "rules", path).CombinedOutput()
-		if err != nil {
-			failed += string(out)
+		s.unitTest(tests[step], a, rules, cluster)
+		for _, in := range s.inputs("") {
+			metric, _, _ := strings.Cut(in[0], "{")
+			given[metric] = true
 		}
 	}
-	return failed
+	groups := append(needed(records, rules[0].Expr, given), alerts.RuleGroup{Name: "g", Rules: rules})
+	for step, text := range tests {
+		out = append(out, write(t, dir, name+"-"+span(step), groups, step, text.String()))
+	}
+	return out
 }
 
 func TestEveryAlertHasCases(t *testing.T) {
@@ -205,54 +197,62 @@ func TestEveryAlertHasCases(t *testing.T) {
 	}
 }
 
+// Each alert passes its cases, with a cluster's label too. Every fault that is planted into its rule is noticed: the faulty rules
+// are played beside it, each under its own name.
 func TestAlerts(t *testing.T) {
+	t.Parallel()
 	all := cases(t)
 	rules := bare(t, everything())
 	other := everything()
 	other.ClusterLabel = "k8s_cluster"
 	otherRules := bare(t, other)
-	tool(t)
 	for _, a := range alerts.Alerts() {
 		t.Run(a.Name, func(t *testing.T) {
 			t.Parallel()
-			dir := t.TempDir()
-			if out := play(t, dir, "plain", a, rules[a.Name], all[a.Name], ""); out != "" {
-				t.Errorf("without a cluster's label:\n%s", out)
+			faulty := mutants(t, rules[a.Name])
+			if len(faulty) == 0 {
+				t.Error("no fault can be planted into it")
 			}
-			if out := play(t, dir, "cluster", a, rules[a.Name], all[a.Name], `cluster="c1"`); out != "" {
-				t.Errorf("with a cluster's label:\n%s", out)
+			beside := []alerts.Rule{rules[a.Name]}
+			for i := range faulty {
+				faulty[i].rule.Alert = fmt.Sprintf("%sMutant%d", a.Name, i)
+				beside = append(beside, faulty[i].rule)
 			}
-			if out := play(t, dir, "renamed", a, otherRules[a.Name], all[a.Name], `k8s_cluster="c1"`); out != "" {
-				t.Errorf("with a cluster's label of another name:\n%s", out)
+			dir, list := t.TempDir(), all[a.Name]
+			passes(t, files(t, dir, "cluster", a, []alerts.Rule{otherRules[a.Name]}, list, `k8s_cluster="c1"`))
+			said := strings.Join(run(t, files(t, dir, "plain", a, beside, list, "")), "")
+			failed := func(alert string) bool { return strings.Contains(said, "alertname: "+alert+", ") }
+			if failed(a.Name) || strings.Contains(said, ", err: ") {
+				t.Errorf("a rule fails, or it is none:\n%s", said)
+			}
+			for _, m := range faulty {
+				if !failed(m.rule.Alert) {
+					t.Errorf("no case notices: %s", m.what)
+				}
 			}
 		})
 	}
 }
 
+// byMetricsQL is vmalert's run of files of unit tests, with its database in a directory.
+func byMetricsQL(t *testing.T, dir string, files []string) ([]byte, error) {
+	t.Helper()
+	cmd := exec.Command(servers.Build(t, servers.VMAlertTool), "unittest", "--disableAlertgroupLabel", "--files="+strings.Join(files, ","))
+	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
+	return cmd.CombinedOutput()
+}
+
 // MetricsQL is no PromQL: it extrapolates less and looks further back. The cases go the same way under it.
 func TestAlertsByMetricsQL(t *testing.T) {
-	path, err := vmalertTool()
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Parallel()
 	all := cases(t)
 	rules := bare(t, everything())
 	for _, a := range alerts.Alerts() {
 		t.Run(a.Name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			for step, cases := range byStep(all[a.Name]) {
-				var b strings.Builder
-				for _, s := range cases {
-					s.unitTest(&b, a, "")
-				}
-				tests := strings.ReplaceAll(b.String(), "    alertname: ", "    groupname: g\n    alertname: ")
-				file := write(t, dir, span(step), group(t, rules[a.Name], everything()), step, tests)
-				cmd := exec.Command(path, "unittest", "--files="+file)
-				cmd.Env = append(os.Environ(), "TMPDIR="+dir) // its database is there
-				if out, err := cmd.CombinedOutput(); err != nil {
-					t.Errorf("%v\n%s", err, out)
-				}
+			if out, err := byMetricsQL(t, dir, files(t, dir, "case", a, []alerts.Rule{rules[a.Name]}, all[a.Name], "")); err != nil {
+				t.Errorf("%v\n%s", err, out)
 			}
 		})
 	}
@@ -352,31 +352,6 @@ func mutants(t *testing.T, r alerts.Rule) []mutant {
 	return out
 }
 
-// Every fault that is planted into a rule is noticed by its cases.
-func TestCasesNoticeFaults(t *testing.T) {
-	all := cases(t)
-	rules := bare(t, everything())
-	tool(t)
-	for _, a := range alerts.Alerts() {
-		list := mutants(t, rules[a.Name])
-		if len(list) == 0 {
-			t.Errorf("%s: nothing in it can be planted a fault", a.Name)
-		}
-		t.Run(a.Name, func(t *testing.T) {
-			t.Parallel()
-			dir := t.TempDir()
-			for i, m := range list {
-				switch said := play(t, dir, fmt.Sprint("mutant", i), a, m.rule, all[a.Name], ""); {
-				case said == "":
-					t.Errorf("no case notices: %s", m.what)
-				case !strings.Contains(said, "exp:"):
-					t.Errorf("the fault is no rule any more: %s\n%s", m.what, said)
-				}
-			}
-		})
-	}
-}
-
 var placeholder = regexp.MustCompile(`\$[a-z_]+`)
 
 // Nothing is left to be filled in, and every template reads labels that the alert has.
@@ -446,10 +421,7 @@ func TestTextsWithoutIndex(t *testing.T) {
 
 // Every text is filled in, by Prometheus and by vmalert: the tests are told that nothing fires, and say what they got.
 func TestTextsAreFilled(t *testing.T) {
-	vm, err := vmalertTool()
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Parallel()
 	c := everything()
 	c.DashboardURL = "https://grafana.example"
 	groups, err := c.AlertRules()
@@ -463,36 +435,23 @@ func TestTextsAreFilled(t *testing.T) {
 		}
 	}
 	all := cases(t)
-	tool(t)
 	for _, a := range alerts.Alerts() {
 		t.Run(a.Name, func(t *testing.T) {
 			t.Parallel()
 			s, at := firing(t, all[a.Name])
 			s.checks = at + " -"
-			var b strings.Builder
-			s.unitTest(&b, a, `cluster="c1"`)
-			step := max(s.step, time.Minute)
-			for name, run := range map[string]func(string) *exec.Cmd{
-				"promtool": func(file string) *exec.Cmd { return exec.Command(tool(t), "test", "rules", file) },
-				"vmalert":  func(file string) *exec.Cmd { return exec.Command(vm, "unittest", "--files="+file) },
-			} {
-				tests := b.String()
-				if name == "vmalert" {
-					tests = strings.ReplaceAll(tests, "    alertname: ", "    groupname: g\n    alertname: ")
-				}
-				dir := t.TempDir()
-				cmd := run(write(t, dir, "texts", group(t, rules[a.Name], everything()), step, tests))
-				cmd.Env = append(os.Environ(), "TMPDIR="+dir)
-				out, err := cmd.CombinedOutput()
-				said := string(out)
+			dir := t.TempDir()
+			paths := files(t, dir, "texts", a, []alerts.Rule{rules[a.Name]}, []testCase{s}, `cluster="c1"`)
+			out, _ := byMetricsQL(t, dir, paths)
+			for program, said := range map[string]string{"promtool": run(t, paths)[0], "vmalert": string(out)} {
 				for _, bad := range []string{"error expanding", "error evaluating", "<no value>", "{{", "%!"} {
 					if strings.Contains(said, bad) {
-						t.Errorf("%s: a text has %q:\n%s", name, bad, said)
+						t.Errorf("%s: a text has %q:\n%s", program, bad, said)
 					}
 				}
 				for _, good := range []string{a.Summary, "https://grafana.example/d/" + a.Dashboard.UID, "#" + strings.ToLower(a.Name)} {
-					if err == nil || !strings.Contains(said, good) {
-						t.Errorf("%s: no text has %q:\n%s", name, good, said)
+					if !strings.Contains(said, good) {
+						t.Errorf("%s: no text has %q:\n%s", program, good, said)
 					}
 				}
 			}

@@ -33,8 +33,11 @@ const (
 	Prometheus = programs.Prometheus
 	Promtool   = programs.Promtool
 	VMAlert    = programs.VMAlert
+	Helm       = programs.Helm
+	Kustomize  = programs.Kustomize
 
 	VictoriaMetrics = programs.VictoriaMetrics
+	VMAlertTool     = programs.VMAlertTool
 )
 
 // built has the result of each program that this test binary has built.
