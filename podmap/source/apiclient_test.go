@@ -100,13 +100,16 @@ func TestRequestsThatCannotBeSent(t *testing.T) {
 // The server is that of the cluster which the pod runs in, unless it is set.
 func TestDefaultServer(t *testing.T) {
 	for _, c := range []struct{ host, port, set, want string }{
-		{"10.0.0.1", "6443", "", "https://10.0.0.1:6443"},
+		{"fd00::1", "6443", "", "https://[fd00::1]:6443"},
 		{"10.0.0.1", "", "", "https://10.0.0.1:443"},
 		{"10.0.0.1", "6443", "http://proxy/", "http://proxy"},
 		{"", "6443", "", ""},
 	} {
 		t.Setenv("KUBERNETES_SERVICE_HOST", c.host)
 		t.Setenv("KUBERNETES_SERVICE_PORT", c.port)
+		if got := newAPIClient(APIOptions{}, "").api; got.TokenFile != DefaultTokenFile || got.CAFile != DefaultCAFile {
+			t.Errorf("%+v", got)
+		}
 		got := newAPIClient(APIOptions{Server: c.set, TokenFile: "/t", CAFile: "/c"}, "").api
 		if got.Server != c.want || got.TokenFile != "/t" || got.CAFile != "/c" {
 			t.Errorf("%+v: %+v", c, got)
@@ -154,11 +157,22 @@ func TestCertificatesAreRotated(t *testing.T) {
 	if body != nil || err == nil || !strings.HasPrefix(err.Error(), "HTTP 400: unexpected GET /api/v1/pods") {
 		t.Errorf("%v", err) // of the server that has the certificate
 	}
+	a.list = func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "https://evil.example/", http.StatusFound)
+	}
+	if _, err := c.get(t.Context(), "/api/v1/pods", acceptList, url.Values{"fieldSelector": {
+		"spec.nodeName=n1,status.phase!=Succeeded,status.phase!=Failed"}}); err == nil || !strings.HasPrefix(err.Error(), "HTTP 302") {
+		t.Errorf("a redirect: %v", err)
+	}
 	if err := os.WriteFile(a.ca, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	// Of an empty file nothing is trusted: the server's certificate is of none of the system's authorities.
 	if _, err := c.get(t.Context(), "/api/v1/pods", "", nil); err == nil || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("%v", err)
+	}
+	c.api.TokenFile = "/nowhere/token"
+	if _, err := c.get(t.Context(), "/x", "", nil); err == nil || err.Error() != "open /nowhere/token: no such file or directory" {
 		t.Errorf("%v", err)
 	}
 	none := filepath.Join(t.TempDir(), "ca.crt")
@@ -270,7 +284,7 @@ func TestAServerThatHangs(t *testing.T) {
 				case <-r.Context().Done():
 				}
 			}
-			a.watches = []func(http.ResponseWriter, *http.Request){hang}
+			a.watch = hang
 			o := a.options()
 			address := strings.TrimPrefix(a.URL, "https://")
 			freeze := func() {}
@@ -300,9 +314,6 @@ func TestAServerThatHangs(t *testing.T) {
 			version, err := w.watch(ctx, "7")
 			for err != nil && !strings.HasSuffix(err.Error(), c.want) && w.timeout < 3*time.Second {
 				// A busy machine was too slow for an earlier phase.
-				a.mu.Lock()
-				a.watches = []func(http.ResponseWriter, *http.Request){hang}
-				a.mu.Unlock()
 				w.timeout, w.client = 2*w.timeout, nil
 				version, err = w.watch(ctx, "7")
 			}

@@ -111,6 +111,9 @@ func TestResponsesOfPlugins(t *testing.T) {
 			t.Errorf("%+v", e.Response)
 		}
 	}
+	if got := keepName(slices.Repeat([]string{"x"}, maxItems), "y"); len(got) != maxItems {
+		t.Errorf("%d names", len(got))
+	}
 	raw, err := proto.Marshal(r)
 	if err != nil {
 		t.Fatal(err)

@@ -2,7 +2,6 @@ package source
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -170,8 +169,10 @@ func TestDroppedEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-calls // and nothing is read until it returns
+	names := [2]string{filepath.Join(dir, "x"), filepath.Join(dir, "y")}
+	mustWrite(t, names[0], "")
 	for i := range most + 10 {
-		if err := os.Symlink("x", filepath.Join(dir, fmt.Sprint(i))); err != nil { // the cheapest event
+		if err := os.Rename(names[i%2], names[1-i%2]); err != nil { // the cheapest event
 			t.Fatal(err)
 		}
 	}

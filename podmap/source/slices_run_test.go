@@ -111,6 +111,8 @@ func TestVersionsOfSlices(t *testing.T) {
 		{"none", []step{missing, missing, missing}, "v1 v1beta2 v1beta1",
 			"http://api: the server has no resource slices: it is older than Kubernetes 1.32, or they are disabled"},
 		{"another error ends the search", []step{missing, broken}, "v1 v1beta2", "http://api: HTTP 500: out of order"},
+		{"refused", []step{{status: 403}}, "v1",
+			"http://api: forbidden: grant the service account list on resourceslices by a ClusterRole"},
 		{"a list that cannot be read is of no version", []step{missing, {text: `[`}, ok}, "v1 v1beta2 v1", ""},
 	} {
 		s := newScript(c.steps...)
@@ -162,6 +164,10 @@ func TestDevicesOfSlices(t *testing.T) {
 			"{UUID: PCI: Capacity:map[] Taints:[{Key:a\u241b Value:b\u240a Effect:c\u2407}]}"},
 		{"as many taints as a device may have", `"name":"x","taints":[` + taints(16) + `]`,
 			`{UUID: PCI: Capacity:map[] Taints:[` + strings.TrimSpace(strings.Repeat("{Key:k Value: Effect:NoSchedule} ", 16)) + `]}`},
+		// A ResourceSlice in the JSON of k8s.io/api v0.37.2, resource/v1/types.go: DeviceTaint.
+		{"the driver's taint", `"name":"x","taints":[{"key":"gpu.nvidia.com/xid","value":"79","effect":"NoExecute",` +
+			`"timeAdded":"2026-11-01T00:00:00Z"}]`,
+			`{UUID: PCI: Capacity:map[] Taints:[{Key:gpu.nvidia.com/xid Value:79 Effect:NoExecute}]}`},
 		{"more", `"name":"x","taints":[` + taints(17) + `]`,
 			`{UUID: PCI: Capacity:map[] Taints:[` + strings.TrimSpace(strings.Repeat("{Key:k Value: Effect:NoSchedule} ", 16)) + `]}`},
 	} {
@@ -213,6 +219,9 @@ func TestPoolsOfSlices(t *testing.T) {
 		if strings.Join(got, " ") != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
+	}
+	if _, err := ReadSlices(strings.NewReader(`{"items":[{"spec":{"driver":7}}]}`)); err == nil {
+		t.Error("a number is a driver's name")
 	}
 	many := func(n int) string {
 		return `{"items":[{"spec":{"devices":[` + strings.TrimSuffix(strings.Repeat(`{},`, n), ",") + `]}},{"spec":{"devices":[{}]}}]}`

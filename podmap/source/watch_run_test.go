@@ -157,7 +157,7 @@ func TestRetriesOfTheWatch(t *testing.T) {
 		{"a watch that begins ends the failures", []step{list, {err: broken}, {err: broken}, {lasts: time.Minute, cut: broken},
 			{err: broken}}, []string{"watch 10", "watch 10", "watch 10", "watch 10"}, s(2, 4, 2, 2), 3,
 			"http://api: connection reset by peer; using the response from 1m4s ago"},
-		{"a watch continues where it broke", []step{list, {lasts: time.Minute, text: event("MODIFIED", "12") + event("ADDED", "13"),
+		{"a watch continues where it broke", []step{list, {lasts: time.Minute, text: event("MODIFIED", "12") + event("BOOKMARK", "13"),
 			cut: broken}, {lasts: time.Minute}}, []string{"watch 10", "watch 13"}, s(2), 0, ""},
 		{"a version is at most a name long", []step{list, {lasts: time.Minute, text: event("MODIFIED", strings.Repeat("1", 513))},
 			{lasts: time.Minute, text: event("MODIFIED", strings.Repeat("2", 512))}, {lasts: time.Minute}},
@@ -183,6 +183,15 @@ func TestRetriesOfTheWatch(t *testing.T) {
 		{"lists that fail are ever rarer", []step{{err: broken}, {err: broken}, {err: broken}, {err: broken}, {err: broken},
 			{err: broken}, {err: broken}, {err: broken}}, []string{"list 0", "list 0", "list 0", "list 0", "list 0", "list 0", "list 0"},
 			s(2, 4, 8, 16, 32, 60, 60, 60), 8, "http://api: connection reset by peer"},
+		{"a list that is cut off", []step{{text: `{"metadata":{"resourceVersion":"1"},"items":[`}}, nil, s(2), 1,
+			"http://api: read the list: EOF"},
+		{"no JSON", []step{{text: `<html>`}}, nil, s(2), 1,
+			"http://api: read the list: invalid character '<' looking for beginning of value"},
+		{"a list without a version", []step{{text: `{"items":[]}`}}, nil, s(2), 1, "http://api: read the list: the list has no version"},
+		{"a list of a pod without a name", []step{{text: apiList("1", "{}")}}, nil, s(2), 1,
+			"http://api: read the list: a pod without a name"},
+		{"a huge event", []step{list, {text: apiEvent("ADDED", apiPod("a/p", "u", "2", "x="+strings.Repeat("x", maxEvent)))}},
+			[]string{"watch 10"}, s(2), 1, "http://api: read an event: a value of more than 4 MiB; using the response from 2s ago"},
 		{"however long they take", []step{{begins: time.Minute, err: broken}, {begins: time.Minute, err: broken}}, []string{"list 0"},
 			s(2, 4), 2, "http://api: connection reset by peer"},
 	} {
@@ -268,6 +277,9 @@ func TestChangesOfPods(t *testing.T) {
 	s.run(t, w.Run)
 	if want := []string{"p:u", "p:u q:v", "p:u q:w", "q:w"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
+	}
+	if q := w.Pods().Get(gpu.PodName{Namespace: "a", Pod: "q"}); q.OwnerKind != "ReplicaSet" || q.OwnerName != "web-5d4f" {
+		t.Errorf("%+v", q)
 	}
 }
 
@@ -389,6 +401,11 @@ func TestMetadataOfAPod(t *testing.T) {
 	o.Metadata.Annotations = map[string]string{"kubernetes.io/config.mirror": "x"}
 	if p := w.pod(o); p.UID != "u" || p.Annotations != nil {
 		t.Errorf("nor does a mirror: %+v", p)
+	}
+	// A static pod goes by the kubelet's UID for it, which its mirror pod has.
+	o.Metadata.Annotations["kubernetes.io/config.hash"] = "static"
+	if p := w.pod(o); p.UID != "static" {
+		t.Errorf("a static pod: %+v", p)
 	}
 	for n, kept := range map[int]int{0: 0, 1: 1, maxLabels: maxLabels, maxLabels + 1: 0} {
 		o.Metadata.Labels = map[string]string{}
