@@ -13,8 +13,9 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
+
+	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
 
 var update = flag.Bool("update", false, "write the golden files instead of comparing them")
@@ -31,26 +32,9 @@ func root(t *testing.T) string {
 
 func chart(t *testing.T) string { return filepath.Join(root(t), "deploy", "helm", "gpu-exporter") }
 
-// tools builds a program of tools/helm once.
-var tools sync.Map
-
-func tool(t *testing.T, name, pkg string) string {
-	t.Helper()
-	path := filepath.Join(root(t), "bin", name)
-	once, _ := tools.LoadOrStore(name, &sync.Once{})
-	once.(*sync.Once).Do(func() {
-		cmd := exec.Command("go", "build", "-o", path, pkg)
-		cmd.Dir = filepath.Join(root(t), "tools", "helm")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("build %s: %v\n%s", name, err, out)
-		}
-	})
-	return path
-}
-
 func helm(t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	cmd := exec.Command(tool(t, "helm", "helm.sh/helm/v4/cmd/helm"), args...)
+	cmd := exec.Command(servers.Build(t, servers.Helm), args...)
 	home := t.TempDir()
 	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home,
 		"KUBECONFIG="+filepath.Join(home, "none"))
@@ -111,6 +95,7 @@ func compare(t *testing.T, path, want string) {
 }
 
 func TestLint(t *testing.T) {
+	t.Parallel()
 	for name, values := range cases(t) {
 		if out, err := helm(t, "lint", "--strict", chart(t), "-f", values); err != nil {
 			t.Errorf("%s: %v\n%s", name, err, out)
@@ -123,6 +108,7 @@ var text = regexp.MustCompile(`(?m)^((  )(?:[a-z.-]+\.(?:json|yaml)|json): \|-)\
 
 // Each values file renders what was reviewed.
 func TestGolden(t *testing.T) {
+	t.Parallel()
 	for name, values := range cases(t) {
 		t.Run(name, func(t *testing.T) {
 			out := text.ReplaceAllString(render(t, append([]string{"-f", values}, operator...)...), "$1\n    (its text)\n")

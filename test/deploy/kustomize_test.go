@@ -44,6 +44,7 @@ var variants = []struct {
 
 // The manifests are what the chart renders.
 func TestKustomizeGenerated(t *testing.T) {
+	t.Parallel()
 	for _, v := range variants {
 		set, file := "monitoring.kind=none,rules.kind=none,dashboards.kind=none", "gpu-exporter.yaml"
 		if v.placed {
@@ -89,7 +90,7 @@ func ofOtherNames(t *testing.T, doc string) string {
 
 func kustomize(t *testing.T, dir string) string {
 	t.Helper()
-	cmd := exec.Command(tool(t, "kustomize", "sigs.k8s.io/kustomize/kustomize/v5"), "build", dir)
+	cmd := exec.Command(servers.Build(t, servers.Kustomize), "build", dir)
 	out, err := cmd.Output()
 	if err != nil {
 		text := ""
@@ -103,6 +104,7 @@ func kustomize(t *testing.T, dir string) string {
 
 // Every directory builds, and its objects are valid.
 func TestKustomizeBuilds(t *testing.T) {
+	t.Parallel()
 	base := filepath.Join(root(t), "deploy", "kustomize")
 	for _, v := range variants {
 		if v.placed {

@@ -41,6 +41,7 @@ func (m monitor) endpoints() []endpoint {
 
 // Both kinds scrape the exporter's pods and keep its labels. TestRelabelled has those of the target.
 func TestMonitors(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"PodMonitor", "ServiceMonitor"} {
 		in := install(t, "--set", "monitoring.kind="+kind)
 		var m monitor
@@ -75,6 +76,7 @@ func TestMonitors(t *testing.T) {
 // dcgm-exporter's names have an endpoint of their own, where the exporter serves them; it is scraped as the exporter's own is, under
 // another job.
 func TestMonitorOfDCGMNames(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"PodMonitor", "ServiceMonitor"} {
 		for _, c := range []struct {
 			set   string
@@ -173,6 +175,7 @@ func TestMonitorTLS(t *testing.T) {
 
 // The dashboards equal those of the repository.
 func TestDashboards(t *testing.T) {
+	t.Parallel()
 	for kind, field := range map[string]string{"ConfigMap": "data", "GrafanaDashboard": "spec"} {
 		in := install(t, "--set", "dashboards.kind="+kind)
 		dashboards := 0

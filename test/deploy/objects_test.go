@@ -117,10 +117,11 @@ type installed struct {
 	container corev1.Container
 }
 
+// install renders without dashboards, of which a render has hundreds of kilobytes, unless the arguments set a kind.
 func install(t *testing.T, args ...string) installed {
 	t.Helper()
 	var in installed
-	in.all = objects(t, render(t, args...))
+	in.all = objects(t, render(t, append([]string{"--set", "dashboards.kind=none"}, args...)...))
 	in.find(t, "DaemonSet").into(t, &in.daemonset)
 	if labels := in.daemonset.Spec.Template.Labels; len(in.daemonset.Spec.Selector.MatchLabels) == 0 {
 		t.Error("the DaemonSet selects every pod")

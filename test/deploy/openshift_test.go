@@ -23,6 +23,7 @@ type constraints struct {
 
 // The SecurityContextConstraints allow exactly what the pod needs, to its service account only.
 func TestOpenShift(t *testing.T) {
+	t.Parallel()
 	for _, set := range []string{"features.ownership=true", "features.ownership=false", "features.processes=true",
 		"features.kernelLog=true", "gpu.access=hostDriver",
 		"features.migMonitor=true", "features.processes=true,features.containerVisible=true", "seLinuxOptions.type=spc_t"} {

@@ -29,6 +29,7 @@ func violations(t *testing.T, in installed, level api.Level) []string {
 
 // Pods without host paths meet the restricted standard; each permission violates exactly its own rules.
 func TestPodSecurity(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		set                  string
 		restricted, baseline []string
@@ -61,8 +62,9 @@ func TestPodSecurity(t *testing.T) {
 // The notes of helm install have commands for the nodes, the label that the namespace needs, and name a privileged
 // container.
 func TestNotes(t *testing.T) {
+	t.Parallel()
 	notes := func(set string) string {
-		out, err := helm(t, "install", "gpu-exporter", chart(t), "-n", "gpus", "--dry-run=client", "--set", set)
+		out, err := helm(t, "install", "gpu-exporter", chart(t), "-n", "gpus", "--dry-run=client", "--set", "dashboards.kind=none,"+set)
 		if err != nil {
 			t.Fatal(out)
 		}

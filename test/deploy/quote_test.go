@@ -18,6 +18,7 @@ const attack = "x\"'\n                hostNetwork: true # {{ fail \"template\" }
 // A string value becomes a string and nothing else: with the attack in every string that the schema leaves free, the
 // objects have the same structure.
 func TestValuesAreQuoted(t *testing.T) {
+	t.Parallel()
 	values := map[string]any{}
 	for _, path := range []string{filepath.Join(chart(t), "values.yaml"), cases(t)["everything"]} {
 		var more map[string]any

@@ -17,6 +17,7 @@ func fileText(t *testing.T, path string) string {
 
 // Contradictory values fail the template with one line that says what to do.
 func TestContradictions(t *testing.T) {
+	t.Parallel()
 	for set, want := range map[string]string{
 		"exporter.lanes.fast=1s": "exporter.lanes was renamed: use exporter.pollIntervals",
 		"report.window=7d":       "report.window was renamed: use report.period",
@@ -90,6 +91,7 @@ func TestContradictions(t *testing.T) {
 
 // Misspelled values and values of the wrong type are refused by name.
 func TestSchemaRefuses(t *testing.T) {
+	t.Parallel()
 	for set, want := range map[string]string{
 		"features.proceses=true":                     "'/features': additional properties 'proceses' not allowed",
 		"hostPID=true":                               "additional properties 'hostPID' not allowed",

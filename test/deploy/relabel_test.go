@@ -13,6 +13,7 @@ import (
 // The labels of a pod, relabeled by Prometheus, become a target named after its node, without labels of the exporter's
 // own pod.
 func TestRelabelled(t *testing.T) {
+	t.Parallel()
 	const node, job = "gpu-node-1", "gpu-exporter"
 	for _, c := range []struct {
 		set  string

@@ -33,6 +33,7 @@ func reporter(t *testing.T, set ...string) (batchv1.CronJob, installed) {
 
 // The report queries a server for history: it has no permission in the cluster or on a node, whatever the exporter has.
 func TestReportRights(t *testing.T) {
+	t.Parallel()
 	for _, set := range []string{"features.processes=true", "features.kernelLog=true", "features.podMetadata=true,serviceAccount.name=mine",
 		"gpu.access=hostDriver", "report.volumeClaim=reports", "report.secretName=token", "web.tls.secretName=crt"} {
 		_, in := reporter(t, set)
@@ -86,6 +87,7 @@ func TestReportIsNoExporter(t *testing.T) {
 
 // What the job runs is what gpu-report understands, and where it fails it is the server that it cannot reach.
 func TestReportArguments(t *testing.T) {
+	t.Parallel()
 	built(t)
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()

@@ -157,6 +157,7 @@ var minimal = []string{"host /var/lib/kubelet/pod-resources, read-only", "user 0
 
 // Each option needs exactly its own permissions.
 func TestRights(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		set         string
 		more, fewer []string
@@ -200,6 +201,7 @@ func TestRights(t *testing.T) {
 		{set: "seLinuxOptions.type=spc_t", more: []string{"selinux spc_t"}},
 		{set: "monitoring.kind=ServiceMonitor"},
 		{set: "monitoring.kind=PodMonitor,rules.kind=PrometheusRule,dashboards.kind=GrafanaDashboard"},
+		{set: "dashboards.kind=ConfigMap"},
 		{set: "networkPolicy.enabled=true"},
 		{set: "scheduling.priorityClassQuota=true"},
 		{set: "service.enabled=true"},
@@ -234,13 +236,14 @@ func TestMountsDirectories(t *testing.T) {
 
 // The chart renders for the oldest supported cluster, for example with AppArmor as an annotation.
 func TestOldestCluster(t *testing.T) {
+	t.Parallel()
 	var c struct{ KubeVersion string }
 	if err := yaml.Unmarshal([]byte(fileText(t, chart(t)+"/Chart.yaml")), &c); err != nil {
 		t.Fatal(err)
 	}
 	oldest := strings.TrimSuffix(strings.TrimPrefix(c.KubeVersion, ">="), "-0")
 	for name, values := range cases(t) {
-		out, err := helm(t, "template", chart(t), "-f", values, "--kube-version", oldest)
+		out, err := helm(t, "template", chart(t), "-f", values, "--kube-version", oldest, "--set", "dashboards.kind=none")
 		if err != nil {
 			t.Errorf("%s does not render for %s: %s", name, oldest, out)
 		}
@@ -344,6 +347,7 @@ func TestProbes(t *testing.T) {
 
 // GOMEMLIMIT follows the memory limit.
 func TestMemoryLimit(t *testing.T) {
+	t.Parallel()
 	for limit, want := range map[string]string{"256Mi": "214748364", "1Gi": "858993459", "100M": "80000000", "0.5Gi": "429496729",
 		"1000000000": "800000000"} {
 		e, ok := install(t, "--set", "resources.limits.memory="+limit).env("GOMEMLIMIT")
@@ -358,6 +362,7 @@ func TestMemoryLimit(t *testing.T) {
 
 // The GPUs that are visible in the container.
 func TestDriverAccess(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ set, class, visible, mig, annotation string }{
 		{"gpu.access=runtimeClass", "nvidia", "all", "", ""},
 		{"features.migMonitor=true", "nvidia", "all", "all", ""},

@@ -89,8 +89,9 @@ func tables(t *testing.T, c alerts.Config) ruleGroups {
 
 // Untouched, the chart's rules are those of the repository's files.
 func TestRulesAsShipped(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"PrometheusRule", "ConfigMap"} {
-		same(t, install(t, "--set", "dashboards.kind=none,rules.kind="+kind).rules(t, kind), tables(t, alerts.Default()))
+		same(t, install(t, "--set", "rules.kind="+kind).rules(t, kind), tables(t, alerts.Default()))
 	}
 }
 
@@ -122,9 +123,8 @@ func TestRulesTurned(t *testing.T) {
 		}
 		c.Alerts[a.Name], own[a.Name] = o, v
 	}
-	text, err := yaml.Marshal(turned{"dashboards": turned{"kind": "none"},
-		"rules": turned{"kind": "PrometheusRule", "clusterLabel": c.ClusterLabel, "runbookURL": c.RunbookURL,
-			"dashboardURL": c.DashboardURL, "job": c.Job, "resource": c.Resource, "alertLabels": c.Labels, "alerts": own}})
+	text, err := yaml.Marshal(turned{"rules": turned{"kind": "PrometheusRule", "clusterLabel": c.ClusterLabel, "runbookURL": c.RunbookURL,
+		"dashboardURL": c.DashboardURL, "job": c.Job, "resource": c.Resource, "alertLabels": c.Labels, "alerts": own}})
 	if err != nil {
 		t.Fatal(err)
 	}

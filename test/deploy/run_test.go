@@ -113,7 +113,7 @@ func TestFlagsAndFeatures(t *testing.T) {
 			}
 			for _, value := range inChart {
 				if _, err := helm(t, "template", chart(t), "-f", values, "--set",
-					"features.ownership=true,features.processes=true,"+value); err != nil {
+					"dashboards.kind=none,features.ownership=true,features.processes=true,"+value); err != nil {
 					t.Errorf("doctor recommends %s, which the chart refuses", value)
 				}
 			}

@@ -17,8 +17,8 @@ import (
 
 // The annotation of kubectl apply and the Secret of a Helm release have size limits.
 func TestSizes(t *testing.T) {
-	in := install(t, append([]string{"-f", cases(t)["everything"]}, operator...)...)
-	for _, o := range in.all {
+	rendered := render(t, append([]string{"-f", cases(t)["everything"]}, operator...)...)
+	for _, o := range objects(t, rendered) {
 		text, err := yaml.YAMLToJSON(o.text)
 		if err != nil {
 			t.Fatal(err)
@@ -29,7 +29,7 @@ func TestSizes(t *testing.T) {
 		}
 	}
 	// A release has the chart's files and its rendering, in one Secret.
-	release := map[string]any{"manifest": render(t, append([]string{"-f", cases(t)["everything"]}, operator...)...)}
+	release := map[string]any{"manifest": rendered}
 	var files []map[string]any
 	err := filepath.WalkDir(chart(t), func(path string, d os.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
