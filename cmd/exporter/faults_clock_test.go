@@ -148,7 +148,7 @@ func (g guarded) Open() (sampler.Session, error) {
 	g.door.inside.Add(1)
 	defer g.door.inside.Add(-1)
 	s, err := g.Driver.Open()
-	err = g.plan.opened(err)
+	err = g.plan.open(err)
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +176,7 @@ func (g guardedSession) WaitEvents(timeout time.Duration) ([]gpu.XIDEvent, error
 	g.door.inside.Add(1)
 	defer g.door.inside.Add(-1)
 	events, err := g.Session.WaitEvents(timeout)
-	return g.plan.heard(events), err
+	return g.plan.events(events), err
 }
 
 func (g guardedSession) Close() error {

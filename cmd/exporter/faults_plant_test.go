@@ -9,57 +9,31 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// plant is a mistake, planted between two rooms. A nil plant plants nothing.
+// plant is what a planted mistake changes between two packages.
 type plant struct {
-	open     func(error) error
-	events   func([]gpu.XIDEvent) []gpu.XIDEvent
-	onFast   func(gpu.Identity, gpu.Fast, error) (gpu.Fast, error)
-	onMedium func(gpu.Identity, gpu.Medium, error) (gpu.Medium, error)
-	allocs   func(gpu.Allocations) gpu.Allocations
-	user     func(int, account.User) account.User
-	view     func(*gpu.View) *gpu.View
+	open   func(error) error
+	events func([]gpu.XIDEvent) []gpu.XIDEvent
+	fast   func(gpu.Identity, gpu.Fast, error) (gpu.Fast, error)
+	medium func(gpu.Identity, gpu.Medium, error) (gpu.Medium, error)
+	allocs func(gpu.Allocations) gpu.Allocations
+	user   func(int, account.User) account.User
+	view   func(*gpu.View) *gpu.View // nil: the collector has the sampler's own
 }
 
-func (p *plant) opened(err error) error {
-	if p == nil || p.open == nil {
-		return err
+// newPlant changes nothing, except what the mistake sets; a nil mistake sets nothing.
+func newPlant(mistake func(*plant)) *plant {
+	p := &plant{
+		open:   func(err error) error { return err },
+		events: func(e []gpu.XIDEvent) []gpu.XIDEvent { return e },
+		fast:   func(_ gpu.Identity, f gpu.Fast, err error) (gpu.Fast, error) { return f, err },
+		medium: func(_ gpu.Identity, m gpu.Medium, err error) (gpu.Medium, error) { return m, err },
+		allocs: func(a gpu.Allocations) gpu.Allocations { return a },
+		user:   func(_ int, u account.User) account.User { return u },
 	}
-	return p.open(err)
-}
-
-func (p *plant) heard(e []gpu.XIDEvent) []gpu.XIDEvent {
-	if p == nil || p.events == nil {
-		return e
+	if mistake != nil {
+		mistake(p)
 	}
-	return p.events(e)
-}
-
-func (p *plant) fast(id gpu.Identity, f gpu.Fast, err error) (gpu.Fast, error) {
-	if p == nil || p.onFast == nil {
-		return f, err
-	}
-	return p.onFast(id, f, err)
-}
-
-func (p *plant) medium(id gpu.Identity, m gpu.Medium, err error) (gpu.Medium, error) {
-	if p == nil || p.onMedium == nil {
-		return m, err
-	}
-	return p.onMedium(id, m, err)
-}
-
-func (p *plant) allocated(h gpu.Allocations) gpu.Allocations {
-	if p == nil || p.allocs == nil {
-		return h
-	}
-	return p.allocs(h)
-}
-
-func (p *plant) found(pid int, u account.User) account.User {
-	if p == nil || p.user == nil {
-		return u
-	}
-	return p.user(pid, u)
+	return p
 }
 
 // shown is what the collector gets instead of the sampler's view: one copy per view.
@@ -82,37 +56,37 @@ var planted = []struct {
 	name   string
 	seed   uint64   // of a world in which it shows early, so that the test is quick; in most others it shows later
 	caught []string // the invariants, any of them
-	make   func() *plant
+	make   func(*plant)
 }{
-	{"a process gets the name of another pod", 1, []string{"wrong pod"}, func() *plant {
+	{"a process gets the name of another pod", 1, []string{"wrong pod"}, func(p *plant) {
 		var last gpu.Container
-		return &plant{user: func(_ int, u account.User) account.User {
+		p.user = func(_ int, u account.User) account.User {
 			if u.Reason == "" {
 				u.Container, last = last, u.Container
 			}
 			return u
-		}}
+		}
 	}},
-	{"the innermost pod of a cgroup owns the process", 4, []string{"wrong pod", "false zero"}, func() *plant {
-		return &plant{user: func(pid int, u account.User) account.User {
+	{"the innermost pod of a cgroup owns the process", 4, []string{"wrong pod", "false zero"}, func(p *plant) {
+		p.user = func(pid int, u account.User) account.User {
 			if victim := forgeries[pid]; victim != "" && u.Reason == "" {
 				u.Container.Pod = victim
 			}
 			return u
-		}}
+		}
 	}},
-	{"a process that cannot be read is its predecessor", 5, []string{"wrong pod", "leak"}, func() *plant {
+	{"a process that cannot be read is its predecessor", 5, []string{"wrong pod", "leak"}, func(p *plant) {
 		last := map[int]account.User{}
-		return &plant{user: func(pid int, u account.User) account.User {
+		p.user = func(pid int, u account.User) account.User {
 			if u.Reason == "" {
 				last[pid] = u
 			}
 			return last[pid]
-		}}
+		}
 	}},
-	{"a PID keeps its first owner", 11, []string{"wrong pod", "leak"}, func() *plant {
+	{"a PID keeps its first owner", 11, []string{"wrong pod", "leak"}, func(p *plant) {
 		known := map[int]account.User{}
-		return &plant{user: func(pid int, u account.User) account.User {
+		p.user = func(pid int, u account.User) account.User {
 			if first, ok := known[pid]; ok {
 				return first
 			}
@@ -120,79 +94,78 @@ var planted = []struct {
 				known[pid] = u
 			}
 			return u
-		}}
+		}
 	}},
-	{"an unknown id is guessed to be the first GPU", 10, []string{"wrong pod", "false zero"}, func() *plant {
-		return &plant{allocs: func(h gpu.Allocations) gpu.Allocations {
+	{"an unknown id is guessed to be the first GPU", 10, []string{"wrong pod", "false zero"}, func(p *plant) {
+		p.allocs = func(h gpu.Allocations) gpu.Allocations {
 			for _, u := range h.Unresolved {
 				h.List = append(slices.Clone(h.List), gpu.Allocation{Container: u.Container, Resource: u.Resource,
 					GPU: "GPU-aaaaaaa0-0000-4000-8000-000000000000", Share: gpu.Some(gpu.Ratio(1)), Source: gpu.SourcePodResources})
 			}
 			h.Unresolved = nil
 			return h
-		}}
+		}
 	}},
-	{"the last word of the kubelet is believed for ever", 5, []string{"stale"}, func() *plant {
+	{"the last word of the kubelet is believed for ever", 5, []string{"stale"}, func(p *plant) {
 		var last gpu.Allocations
-		return &plant{allocs: func(h gpu.Allocations) gpu.Allocations {
+		p.allocs = func(h gpu.Allocations) gpu.Allocations {
 			if h.Known {
 				last = h
 				return h
 			}
 			last.Sources, last.PollGroups = h.Sources, h.PollGroups
 			return last
-		}}
+		}
 	}},
-	{"a kubelet that cannot be asked holds nothing", 5, []string{"false zero", "stale"}, func() *plant {
-		return &plant{allocs: func(h gpu.Allocations) gpu.Allocations {
+	{"a kubelet that cannot be asked holds nothing", 5, []string{"false zero", "stale"}, func(p *plant) {
+		p.allocs = func(h gpu.Allocations) gpu.Allocations {
 			if !h.Known {
 				h.Known, h.List = true, nil
 			}
 			return h
-		}}
+		}
 	}},
-	{"a read that failed is a GPU at rest", 9, []string{"false zero", "ended", "recovery"}, func() *plant {
-		return &plant{
-			onFast: func(_ gpu.Identity, f gpu.Fast, err error) (gpu.Fast, error) {
-				if err != nil {
-					f = gpu.Fast{Power: gpu.Some(gpu.Watts(0))}
-				}
-				return f, nil
-			},
-			onMedium: func(_ gpu.Identity, m gpu.Medium, err error) (gpu.Medium, error) {
-				if err != nil {
-					m = gpu.Medium{Memory: gpu.Some(gpu.Memory{Total: 80 << 30, Free: 80 << 30})}
-				}
-				return m, nil
-			}}
+	{"a read that failed is a GPU at rest", 9, []string{"false zero", "ended", "recovery"}, func(p *plant) {
+		p.fast = func(_ gpu.Identity, f gpu.Fast, err error) (gpu.Fast, error) {
+			if err != nil {
+				f = gpu.Fast{Power: gpu.Some(gpu.Watts(0))}
+			}
+			return f, nil
+		}
+		p.medium = func(_ gpu.Identity, m gpu.Medium, err error) (gpu.Medium, error) {
+			if err != nil {
+				m = gpu.Medium{Memory: gpu.Some(gpu.Memory{Total: 80 << 30, Free: 80 << 30})}
+			}
+			return m, nil
+		}
 	}},
-	{"a list that could not be read is empty", 3, []string{"false zero"}, func() *plant {
-		return &plant{onMedium: func(_ gpu.Identity, m gpu.Medium, err error) (gpu.Medium, error) {
+	{"a list that could not be read is empty", 3, []string{"false zero"}, func(p *plant) {
+		p.medium = func(_ gpu.Identity, m gpu.Medium, err error) (gpu.Medium, error) {
 			if !m.Processes.Present() {
 				m.Processes = gpu.Some([]gpu.Process{})
 			}
 			return m, err
-		}}
+		}
 	}},
-	{"an event is told twice", 9, []string{"xid doubled"}, func() *plant {
-		return &plant{events: func(e []gpu.XIDEvent) []gpu.XIDEvent { return append(slices.Clone(e), e...) }}
+	{"an event is told twice", 9, []string{"xid doubled"}, func(p *plant) {
+		p.events = func(e []gpu.XIDEvent) []gpu.XIDEvent { return append(slices.Clone(e), e...) }
 	}},
-	{"the last event of a batch is lost", 21, []string{"xid lost"}, func() *plant {
-		return &plant{events: func(e []gpu.XIDEvent) []gpu.XIDEvent { return e[:max(0, len(e)-1)] }}
+	{"the last event of a batch is lost", 21, []string{"xid lost"}, func(p *plant) {
+		p.events = func(e []gpu.XIDEvent) []gpu.XIDEvent { return e[:max(0, len(e)-1)] }
 	}},
-	{"what both sources tell is counted for each", 11, []string{"xid doubled"}, func() *plant {
-		return &plant{events: func(e []gpu.XIDEvent) []gpu.XIDEvent {
+	{"what both sources tell is counted for each", 11, []string{"xid doubled"}, func(p *plant) {
+		p.events = func(e []gpu.XIDEvent) []gpu.XIDEvent {
 			e = slices.Clone(e)
 			for i := range e {
 				e[i].Time = e[i].Time.Add(-time.Hour)
 			}
 			return e
-		}}
+		}
 	}},
-	{"a counter restarts when its GPU was away", 5, []string{"counter", "sum"}, func() *plant {
+	{"a counter restarts when its GPU was away", 5, []string{"counter", "sum"}, func(p *plant) {
 		before := map[gpu.UUID]gpu.Joules{}
 		away := map[gpu.UUID]bool{}
-		return &plant{view: func(v *gpu.View) *gpu.View {
+		p.view = func(v *gpu.View) *gpu.View {
 			return withGPUs(v, func(c *gpu.GPU) {
 				e, ok := c.Activity.Energy.Get()
 				if !ok {
@@ -204,12 +177,12 @@ var planted = []struct {
 				}
 				c.Activity.Energy = gpu.Some(e - before[c.UUID])
 			})
-		}}
+		}
 	}},
-	{"work counts double after a fault", 15, []string{"twice", "healthy", "recovery"}, func() *plant {
+	{"work counts double after a fault", 15, []string{"twice", "healthy", "recovery"}, func(p *plant) {
 		var mu sync.Mutex
 		failed := map[gpu.UUID]bool{}
-		return &plant{onFast: func(id gpu.Identity, f gpu.Fast, err error) (gpu.Fast, error) {
+		p.fast = func(id gpu.Identity, f gpu.Fast, err error) (gpu.Fast, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			failed[id.UUID] = failed[id.UUID] || err != nil
@@ -221,13 +194,13 @@ var planted = []struct {
 				f.Busy = gpu.Some(ring)
 			}
 			return f, err
-		}}
+		}
 	}},
-	{"a GPU's failure is every GPU's", 5, []string{"healthy"}, func() *plant {
+	{"a GPU's failure is every GPU's", 5, []string{"healthy"}, func(p *plant) {
 		var mu sync.Mutex
 		var lost error
 		var at int
-		return &plant{onFast: func(_ gpu.Identity, f gpu.Fast, err error) (gpu.Fast, error) {
+		p.fast = func(_ gpu.Identity, f gpu.Fast, err error) (gpu.Fast, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			if at++; err != nil {
@@ -237,15 +210,15 @@ var planted = []struct {
 				return gpu.Fast{}, lost
 			}
 			return f, err
-		}}
+		}
 	}},
-	{"the unattributed part is omitted", 3, []string{"sum"}, func() *plant {
-		return &plant{view: func(v *gpu.View) *gpu.View {
+	{"the unattributed part is omitted", 3, []string{"sum"}, func(p *plant) {
+		p.view = func(v *gpu.View) *gpu.View {
 			return withGPUs(v, func(c *gpu.GPU) { c.Unattributed = nil })
-		}}
+		}
 	}},
-	{"the idle part of the energy is given twice", 3, []string{"sum"}, func() *plant {
-		return &plant{view: func(v *gpu.View) *gpu.View {
+	{"the idle part of the energy is given twice", 3, []string{"sum"}, func(p *plant) {
+		p.view = func(v *gpu.View) *gpu.View {
 			v = withGPUs(v, func(*gpu.GPU) {})
 			v.Containers = slices.Clone(v.Containers)
 			for i := range v.Containers {
@@ -255,11 +228,11 @@ var planted = []struct {
 				}
 			}
 			return v
-		}}
+		}
 	}},
-	{"containers that ended are shown for ever", 14, []string{"leak"}, func() *plant {
+	{"containers that ended are shown for ever", 14, []string{"leak"}, func(p *plant) {
 		kept := map[gpu.Container]gpu.ContainerGPU{}
-		return &plant{view: func(v *gpu.View) *gpu.View {
+		p.view = func(v *gpu.View) *gpu.View {
 			v = withGPUs(v, func(*gpu.GPU) {})
 			there := map[gpu.Container]bool{}
 			v.Containers = slices.Clone(v.Containers)
@@ -272,11 +245,11 @@ var planted = []struct {
 				}
 			}
 			return v
-		}}
+		}
 	}},
-	{"a lost GPU shows what it showed", 9, []string{"ended"}, func() *plant {
+	{"a lost GPU shows what it showed", 9, []string{"ended"}, func(p *plant) {
 		kept := map[gpu.UUID]gpu.GPU{}
-		return &plant{view: func(v *gpu.View) *gpu.View {
+		p.view = func(v *gpu.View) *gpu.View {
 			return withGPUs(v, func(c *gpu.GPU) {
 				if c.Fast.Present() {
 					kept[c.UUID] = *c
@@ -284,29 +257,29 @@ var planted = []struct {
 					*c = old
 				}
 			})
-		}}
+		}
 	}},
-	{"a driver that went is not asked again", 15, []string{"recovery", "healthy"}, func() *plant {
+	{"a driver that went is not asked again", 15, []string{"recovery", "healthy"}, func(p *plant) {
 		opened, ended := false, false
-		return &plant{open: func(err error) error {
+		p.open = func(err error) error {
 			ended = ended || err != nil && opened
 			opened = opened || err == nil
 			if ended {
 				return gpu.ErrNoDriver
 			}
 			return err
-		}}
+		}
 	}},
-	{"a goroutine stays behind with each reading", 13, []string{"bounded"}, func() *plant {
+	{"a goroutine stays behind with each reading", 13, []string{"bounded"}, func(p *plant) {
 		never := make(chan struct{})
-		return &plant{onMedium: func(_ gpu.Identity, m gpu.Medium, err error) (gpu.Medium, error) {
+		p.medium = func(_ gpu.Identity, m gpu.Medium, err error) (gpu.Medium, error) {
 			go func() { <-never }()
 			return m, err
-		}}
+		}
 	}},
-	{"a scrape waits for the hardware", 9, []string{"scrape"}, func() *plant {
+	{"a scrape waits for the hardware", 9, []string{"scrape"}, func(p *plant) {
 		waited := false
-		return &plant{view: func(v *gpu.View) *gpu.View {
+		p.view = func(v *gpu.View) *gpu.View {
 			for i := range v.GPUs {
 				if v.GPUs[i].State == gpu.DeviceFailed && !waited {
 					waited = true
@@ -314,22 +287,21 @@ var planted = []struct {
 				}
 			}
 			return v
-		}}
+		}
 	}},
-	{"a value that cannot be is cut to one that can", 3, []string{"truth"}, func() *plant {
-		return &plant{
-			onFast: func(_ gpu.Identity, f gpu.Fast, err error) (gpu.Fast, error) {
-				if w, ok := f.Power.Get(); ok && w > 1000 {
-					f.Power = gpu.Some(gpu.Watts(1000))
-				}
-				return f, err
-			},
-			onMedium: func(_ gpu.Identity, m gpu.Medium, err error) (gpu.Medium, error) {
-				if t, ok := m.Temperature.Get(); ok && t > 150 {
-					m.Temperature = gpu.Some(gpu.Celsius(150))
-				}
-				return m, err
-			}}
+	{"a value that cannot be is cut to one that can", 3, []string{"truth"}, func(p *plant) {
+		p.fast = func(_ gpu.Identity, f gpu.Fast, err error) (gpu.Fast, error) {
+			if w, ok := f.Power.Get(); ok && w > 1000 {
+				f.Power = gpu.Some(gpu.Watts(1000))
+			}
+			return f, err
+		}
+		p.medium = func(_ gpu.Identity, m gpu.Medium, err error) (gpu.Medium, error) {
+			if t, ok := m.Temperature.Get(); ok && t > 150 {
+				m.Temperature = gpu.Some(gpu.Celsius(150))
+			}
+			return m, err
+		}
 	}},
 }
 

@@ -70,7 +70,6 @@ type trial struct {
 	st      *stage
 	hands   *hands
 	door    *doorman
-	plan    *plant
 	handler http.Handler
 
 	tick     time.Duration // from step to step
@@ -120,10 +119,11 @@ func (f *figures) add(g figures) {
 }
 
 // begin puts the program before a world. It must run in an isolated process.
-func begin(t *testing.T, w *world, plan *plant, flags ...string) *trial {
+func begin(t *testing.T, w *world, mistake func(*plant), flags ...string) *trial {
 	t.Helper()
+	plan := newPlant(mistake)
 	s := w.parse(t)
-	r := &trial{t: t, w: w, s: s, plan: plan, tick: tick, every: 1, procs: map[int]string{}, logs: map[string]bool{},
+	r := &trial{t: t, w: w, s: s, tick: tick, every: 1, procs: map[int]string{}, logs: map[string]bool{},
 		figures: figures{Kinds: map[string]int{}}}
 	r.st = furnish(t, s, w.node(0))
 	left, err := filepath.Glob(filepath.Join(r.st.trees.Procfs, "[0-9]*"))
@@ -155,7 +155,7 @@ func begin(t *testing.T, w *world, plan *plant, flags ...string) *trial {
 	}
 	r.st.begin(r.hands.now, func() { r.replace++ }, change,
 		append([]string{"--kubelet.max-age=" + acceptedFor.String(), "--log.level=error"}, flags...)...)
-	if plan != nil && plan.view != nil {
+	if plan.view != nil {
 		shown := plan.shown(r.st.e.sampler.Latest)
 		if r.st.e.metrics, err = collector.New(shown, catalog.All()); err != nil {
 			t.Fatal(err)
@@ -172,7 +172,7 @@ type plannedAllocations struct {
 }
 
 func (p plannedAllocations) Allocations(inv *gpu.Inventory) gpu.Allocations {
-	return p.plan.allocated(p.of.Allocations(inv))
+	return p.plan.allocs(p.of.Allocations(inv))
 }
 
 type plannedUsers struct {
@@ -180,7 +180,7 @@ type plannedUsers struct {
 	plan *plant
 }
 
-func (p plannedUsers) Find(pid int) account.User { return p.plan.found(pid, p.of.Find(pid)) }
+func (p plannedUsers) Find(pid int) account.User { return p.plan.user(pid, p.of.Find(pid)) }
 
 // run plays on until the world ends, or one of the invariants that are wanted is violated, or too much is.
 func (r *trial) run(wanted ...string) {

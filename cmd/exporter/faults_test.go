@@ -99,7 +99,7 @@ func TestFaultsCatchMistakes(t *testing.T) {
 		for _, m := range planted {
 			t.Run(strings.ReplaceAll(m.name, " ", "_"), func(t *testing.T) {
 				unraced(t, func(t *testing.T) {
-					r := begin(t, newWorld(m.seed, plantedWorld), m.make())
+					r := begin(t, newWorld(m.seed, plantedWorld), m.make)
 					r.run(m.caught...)
 					r.figures.Caught = r.figures.Caught[:0]
 					for _, v := range r.violations {
