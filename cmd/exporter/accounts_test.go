@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/proc"
-	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 )
 
 // The busy time of a container that a GPU is allocated to includes processes of a second that began and ended while nothing
@@ -20,6 +19,7 @@ import (
 // under R610 and newer with accounting mode, because to a caller in a namespace of its own the driver does not list them.
 // Otherwise such a gap counts as not observed, and busy time of it is neither made up nor counted as idle.
 func TestGapsByAccounts(t *testing.T) {
+	list := cases{}
 	for _, c := range []struct {
 		symbols               string
 		mode                  int
@@ -28,81 +28,76 @@ func TestGapsByAccounts(t *testing.T) {
 		{"R620", 0, true, false, false}, {"R620", 0, true, true, true}, {"R620", 1, true, true, true},
 		{"R550", 1, false, false, false}, {"R615", 1, false, false, false}, {"R620", 1, false, false, false},
 		{"R550", 0, false, true, true}, {"R615", 0, false, true, true}, {"R620", 0, false, true, true}} {
-		t.Run(fmt.Sprintf("%s-%d-%v-%v", c.symbols, c.mode, c.host, c.profiling), func(t *testing.T) {
-			unraced(t, func(t *testing.T) {
-				text := strings.Replace(twoGPUs, "symbols R580", "symbols "+c.symbols, 1) +
-					fmt.Sprintf("at 0s gpu 1 AccountingMode = %d\nat 0s system DriverVersion = \"%s.100\"\n", c.mode, c.symbols[1:])
-				if !c.profiling {
-					text += "at 0s gpu 1 GpmQueryDeviceSupport = 0\n"
-				}
-				var flags []string
-				if !c.host { // the driver lists no account of a process that has ended
-					text += "at 0s gpu 1 AccountingPids = 0\n"
-					flags = []string{"--path.procfs=/nonexistent"}
-				}
-				// From 100 s to 160 s nothing is polled.
-				worked, inGap, pids := 0.0, 0.0, ""
-				for i := range 40 {
-					from, length := 60+3.1*float64(i), 1+0.05*float64(i)
-					text += fmt.Sprintf("process gpu=1 pid=%d memory=1GiB busy=100%% period=1s from=%dms to=%dms\n", 300+i,
-						int(from*1000), int((from+length)*1000))
-					pids += fmt.Sprintf(",%d", 300+i)
-					worked += length
-					inGap += max(0, min(from+length, 160)-max(from, 100))
-				}
-				s, err := scenario.Parse("c.scenario", text, os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
+		list.add(c.symbols, fmt.Sprintf("%s-%d-%v-%v", c.symbols, c.mode, c.host, c.profiling), func(t *testing.T) {
+			text := strings.Replace(twoGPUs, "symbols R580", "symbols "+c.symbols, 1) +
+				fmt.Sprintf("at 0s gpu 1 AccountingMode = %d\nat 0s system DriverVersion = \"%s.100\"\n", c.mode, c.symbols[1:])
+			if !c.profiling {
+				text += "at 0s gpu 1 GpmQueryDeviceSupport = 0\n"
+			}
+			var flags []string
+			if !c.host { // the driver lists no account of a process that has ended
+				text += "at 0s gpu 1 AccountingPids = 0\n"
+				flags = []string{"--path.procfs=/nonexistent"}
+			}
+			// From 100 s to 160 s nothing is polled.
+			worked, inGap, pids := 0.0, 0.0, ""
+			for i := range 40 {
+				from, length := 60+3.1*float64(i), 1+0.05*float64(i)
+				text += fmt.Sprintf("process gpu=1 pid=%d memory=1GiB busy=100%% period=1s from=%dms to=%dms\n", 300+i,
+					int(from*1000), int((from+length)*1000))
+				pids += fmt.Sprintf(",%d", 300+i)
+				worked += length
+				inGap += max(0, min(from+length, 160)-max(from, 100))
+			}
+			s := parseScenario(t, text)
+			b := GPUB[len(`uuid="`) : len(GPUB)-1]
+			st := play(t, s,
+				fmt.Sprintf("allocatable nvidia.com/gpu %s\npod ml/alone container main nvidia.com/gpu=%[1]s pids=%s\n", b, pids[1:]),
+				append(flags, "--path.cgroup="+t.TempDir())...)
+			st.watched(50 * time.Second)
+			busy := func(s series) float64 {
+				t.Helper()
+				v, err := s.one("gpu_container_busy_seconds_total", GPUB, `pod="alone"`)
 				if err != nil {
-					t.Fatal(err)
-				}
-				b := GPUB[len(`uuid="`) : len(GPUB)-1]
-				st := play(t, s,
-					fmt.Sprintf("allocatable nvidia.com/gpu %s\npod ml/alone container main nvidia.com/gpu=%[1]s pids=%s\n", b, pids[1:]),
-					append(flags, "--path.cgroup="+t.TempDir())...)
-				st.step()
-				st.watched(50 * time.Second)
-				busy := func(s series) float64 {
-					t.Helper()
-					v, err := s.one("gpu_container_busy_seconds_total", GPUB, `pod="alone"`)
-					if err != nil {
-						t.Error(err)
-					}
-					return v
-				}
-				st.watched(48 * time.Second)
-				st.control.Advance(60 * time.Second)
-				st.step()
-				after := st.watched(60 * time.Second)
-				total, err := after.one("gpu_busy_seconds_total", GPUB)
-				if err != nil || total != busy(after) {
-					t.Errorf("the GPU was busy for %g s, the container for %g s (%v)", total, busy(after), err)
-				}
-				if got := busy(after); c.busy && math.Abs(got-worked) > 0.01*worked {
-					t.Errorf("busy for %.2f s, want %.2f s, of which %.2f s in the gap", got, worked, inGap)
-				} else if !c.busy && got > worked-inGap/2 {
-					t.Errorf("busy for %.2f s of %.2f s, although %.2f s were not polled", got, worked, inGap)
-				} else {
-					t.Logf("%s: busy for %.2f s of %.2f s", c.symbols, got, worked)
-				}
-				var page strings.Builder
-				if err := newReport(st.config, st.e, st.e.sampler.Latest()).write(&page); err != nil {
 					t.Error(err)
 				}
-				said := page.String()
-				if (c.mode == 1 && c.symbols == "R550") != strings.Contains(said, "but driver 550") ||
-					(c.mode == 0 && c.symbols != "R550") != strings.Contains(said, "nvidia-smi -am 1 -i "+b) ||
-					(c.mode == 1 && !c.host && c.symbols != "R550") !=
-						strings.Contains(said, "ended processes in the host's PID namespace only") ||
-					c.profiling && strings.Contains(said, b+"): accounting mode") &&
-						!strings.Contains(said, "share the GPU is unresolved") {
-					t.Errorf("doctor:\n%s", said)
-				}
-				observed, err := after.one("gpu_observed_seconds_total", GPUB)
-				if err != nil || (observed > 210) != c.busy {
-					t.Errorf("%g s observed (%v)", observed, err)
-				}
-			})
+				return v
+			}
+			st.watched(48 * time.Second)
+			st.control.Advance(60 * time.Second)
+			st.step()
+			after := st.watched(60 * time.Second)
+			total, err := after.one("gpu_busy_seconds_total", GPUB)
+			if err != nil || total != busy(after) {
+				t.Errorf("the GPU was busy for %g s, the container for %g s (%v)", total, busy(after), err)
+			}
+			if got := busy(after); c.busy && math.Abs(got-worked) > 0.01*worked {
+				t.Errorf("busy for %.2f s, want %.2f s, of which %.2f s in the gap", got, worked, inGap)
+			} else if !c.busy && got > worked-inGap/2 {
+				t.Errorf("busy for %.2f s of %.2f s, although %.2f s were not polled", got, worked, inGap)
+			} else {
+				t.Logf("%s: busy for %.2f s of %.2f s", c.symbols, got, worked)
+			}
+			var page strings.Builder
+			if err := newReport(st.config, st.e, st.e.sampler.Latest()).write(&page); err != nil {
+				t.Error(err)
+			}
+			said := page.String()
+			if (c.mode == 1 && c.symbols == "R550") != strings.Contains(said, "but driver 550") ||
+				(c.mode == 0 && c.symbols != "R550") != strings.Contains(said, "nvidia-smi -am 1 -i "+b) ||
+				(c.mode == 1 && !c.host && c.symbols != "R550") !=
+					strings.Contains(said, "ended processes in the host's PID namespace only") ||
+				c.profiling && strings.Contains(said, b+"): accounting mode") &&
+					!strings.Contains(said, "share the GPU is unresolved") {
+				t.Errorf("doctor:\n%s", said)
+			}
+			observed, err := after.one("gpu_observed_seconds_total", GPUB)
+			if err != nil || (observed > 210) != c.busy {
+				t.Errorf("%g s observed (%v)", observed, err)
+			}
 		})
 	}
+	list.run(t)
 }
 
 // The driver's accounts are read from when the namespace of PIDs is known to be the host's, also if /proc could not be read at

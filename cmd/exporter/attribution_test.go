@@ -3,8 +3,6 @@ package main
 import (
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -16,14 +14,15 @@ import (
 
 const sharedGPU = "GPU-aaaaaaaa-0000-4000-8000-000000000000"
 
+// oneGPU begins the scenarios of a node with one GPU.
+const oneGPU = "scenario 1\ntitle \"one GPU\"\ninclude boards/h100-sxm.scenario\nsymbols R580\n" +
+	"system DriverVersion = \"580.105.08\"\ngpu 0 board=h100 uuid=" + sharedGPU + " pci=0000:18:00.0 minor=0\n"
+
 // containers is one GPU that so many pods share by time slicing, each with one process of a known duty cycle.
 func workloads(t *testing.T, n int) (*scenario.Scenario, string, []int) {
 	t.Helper()
 	var text, pods strings.Builder
-	text.WriteString("scenario 1\ntitle \"tenants\"\ninclude boards/h100-sxm.scenario\nsymbols R580\nsystem DriverVersion " +
-		"= " +
-		"\"580.105.08\"\n" +
-		"gpu 0 board=h100 uuid=" + sharedGPU + " pci=0000:18:00.0 minor=0\n")
+	text.WriteString(oneGPU)
 	pods.WriteString("allocatable nvidia.com/gpu")
 	var pids []int
 	for i := range n {
@@ -39,10 +38,7 @@ func workloads(t *testing.T, n int) (*scenario.Scenario, string, []int) {
 			700+137*i, 53*i)
 		fmt.Fprintf(&pods, "pod team/tenant-%d container c nvidia.com/gpu=%s::%d pids=%d\n", i, sharedGPU, i, pid)
 	}
-	s, err := scenario.Parse("tenants.scenario", text.String(), os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := parseScenario(t, text.String())
 	return s, pods.String(), pids
 }
 
@@ -57,61 +53,60 @@ func sum(v []float64) float64 {
 // Each container's busy seconds are those that its process worked, as far as the driver's samples can tell, and
 // in every window the containers and what belongs to nobody add up to the GPU.
 func TestContainersGetWhatTheyUsed(t *testing.T) {
+	list := cases{}
 	for _, n := range []int{2, 4, 20} {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			unraced(t, func(t *testing.T) {
-				s, pods, pids := workloads(t, n)
-				st := play(t, s, pods, "--process-limit=8")
-				st.step()
-				st.run(20 * time.Second)
-				first, begin := st.series(), st.control.Now()
-				previous := first
-				const window = 10 * time.Minute
-				for range int(window / (10 * time.Second)) {
-					st.run(10 * time.Second)
-					now := st.series()
-					closes(t, previous, now, "gpu_busy_seconds_total", "gpu_container_busy_seconds_total",
-						"gpu_unattributed_busy_seconds_total")
-					closes(t, previous, now, "gpu_energy_joules_total", "gpu_container_energy_joules_total",
-						"gpu_unattributed_energy_joules_total")
-					device := sum(now.match("gpu_memory_used_bytes"))
-					parts := sum(now.match("gpu_container_memory_used_bytes")) +
-						sum(now.match("gpu_unattributed_memory_used_bytes"))
-					if math.Abs(device-parts) > 0.001*device {
-						t.Fatalf("memory: the parts are %v of %v", parts, device)
-					}
-					// So do the processes, of which eight have series of their own.
-					closes(t, previous, now, "gpu_busy_seconds_total", "gpu_process_busy_seconds_total", "none")
-					processes := now.match("gpu_process_memory_used_bytes")
-					if of := sum(processes); math.Abs(device-of) > 0.001*device || len(processes) != min(n, 8)+1 {
-						t.Fatalf("memory: %d processes have %v of %v", len(processes), of, device)
-					}
-					previous = now
+		list.add("R580", fmt.Sprint(n), func(t *testing.T) {
+			s, pods, pids := workloads(t, n)
+			st := play(t, s, pods, "--process-limit=8")
+			st.run(20 * time.Second)
+			first, begin := st.series(), st.control.Now()
+			previous := first
+			const window = 10 * time.Minute
+			for range int(window / (10 * time.Second)) {
+				st.run(10 * time.Second)
+				now := st.series()
+				closes(t, previous, now, "gpu_busy_seconds_total", "gpu_container_busy_seconds_total",
+					"gpu_unattributed_busy_seconds_total")
+				closes(t, previous, now, "gpu_energy_joules_total", "gpu_container_energy_joules_total",
+					"gpu_unattributed_energy_joules_total")
+				device := sum(now.match("gpu_memory_used_bytes"))
+				parts := sum(now.match("gpu_container_memory_used_bytes")) +
+					sum(now.match("gpu_unattributed_memory_used_bytes"))
+				if math.Abs(device-parts) > 0.001*device {
+					t.Fatalf("memory: the parts are %v of %v", parts, device)
 				}
-				last := previous
-				end := st.control.Now()
-				// The driver names one process per sample: the count of a container's samples is binomial.
-				samples := window.Seconds() / 0.166667
-				for i, pid := range pids {
-					pod := fmt.Sprintf(`pod="tenant-%d"`, i)
-					got := sum(last.match("gpu_container_busy_seconds_total",
-						pod)) - sum(first.match("gpu_container_busy_seconds_total",
-						pod))
-					want := float64(s.Truth(0).ProcessBusy(pid, begin, end))
-					share := want / window.Seconds()
-					allowed := max(0.05*want, 3*math.Sqrt(samples*share*(1-share))*0.166667)
-					if math.Abs(got-want) > allowed {
-						t.Errorf("container %d worked %.1f s and got %.1f s; %.1f s are allowed", i, want, got, allowed)
-					}
+				// So do the processes, of which eight have series of their own.
+				closes(t, previous, now, "gpu_busy_seconds_total", "gpu_process_busy_seconds_total", "none")
+				processes := now.match("gpu_process_memory_used_bytes")
+				if of := sum(processes); math.Abs(device-of) > 0.001*device || len(processes) != min(n, 8)+1 {
+					t.Fatalf("memory: %d processes have %v of %v", len(processes), of, device)
 				}
-			})
+				previous = now
+			}
+			last := previous
+			end := st.control.Now()
+			// The driver names one process per sample: the count of a container's samples is binomial.
+			samples := window.Seconds() / 0.166667
+			for i, pid := range pids {
+				pod := fmt.Sprintf(`pod="tenant-%d"`, i)
+				got := sum(last.match("gpu_container_busy_seconds_total",
+					pod)) - sum(first.match("gpu_container_busy_seconds_total",
+					pod))
+				want := float64(s.Truth(0).ProcessBusy(pid, begin, end))
+				share := want / window.Seconds()
+				allowed := max(0.05*want, 3*math.Sqrt(samples*share*(1-share))*0.166667)
+				if math.Abs(got-want) > allowed {
+					t.Errorf("container %d worked %.1f s and got %.1f s; %.1f s are allowed", i, want, got, allowed)
+				}
+			}
 		})
 	}
+	list.run(t)
 }
 
 // Work of processes that the driver does not list is hidden, and never attributed to those that it lists.
 func TestHiddenWork(t *testing.T) {
-	const gpu0 = "gpu 0 board=h100 uuid=" + sharedGPU + " pci=0000:18:00.0 minor=0\n"
+	list := cases{}
 	for _, c := range []struct {
 		name string
 		busy []int // of the processes, in percent; 0: none
@@ -128,67 +123,64 @@ func TestHiddenWork(t *testing.T) {
 		// Beside one container it takes some periods to prove, and more than what may lack a process by chance.
 		{"one container and hidden work", []int{20}, 60, false, true}, {"one idle container", []int{40}, 30, true, true},
 	} {
-		t.Run(strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {
-			unraced(t, func(t *testing.T) {
-				text := "scenario 1\ntitle \"hidden\"\ninclude boards/h100-sxm.scenario\nsymbols R580\n" +
-					"system DriverVersion = \"580.105.08\"\n" + gpu0
-				allocatable, pods := "allocatable nvidia.com/gpu", ""
-				for i, busy := range c.busy {
-					id := fmt.Sprintf("%s::%d", sharedGPU, i)
-					allocatable += " " + id
-					pods += fmt.Sprintf("pod team/p%d container c nvidia.com/gpu=%s pids=%d\n", i, id, 5000+i)
-					text += fmt.Sprintf("process gpu=0 pid=%d memory=1GiB busy=%d%% period=%dms", 5000+i, busy, 310+37*i)
-					if c.idle {
-						text += " to=60s\nprocess gpu=0 pid=" + fmt.Sprint(5000+i) +
-							" memory=1GiB busy=0% period=1s from=60s"
-					}
-					text += "\n"
+		list.add("R580", c.name, func(t *testing.T) {
+			text := oneGPU
+			allocatable, pods := "allocatable nvidia.com/gpu", ""
+			for i, busy := range c.busy {
+				id := fmt.Sprintf("%s::%d", sharedGPU, i)
+				allocatable += " " + id
+				pods += fmt.Sprintf("pod team/p%d container c nvidia.com/gpu=%s pids=%d\n", i, id, 5000+i)
+				text += fmt.Sprintf("process gpu=0 pid=%d memory=1GiB busy=%d%% period=%dms", 5000+i, busy, 310+37*i)
+				if c.idle {
+					text += " to=60s\nprocess gpu=0 pid=" + fmt.Sprint(5000+i) +
+						" memory=1GiB busy=0% period=1s from=60s"
 				}
-				if c.load > 0 {
-					text += fmt.Sprintf("load gpu=0 busy=%d%% period=290ms\n", c.load)
+				text += "\n"
+			}
+			if c.load > 0 {
+				text += fmt.Sprintf("load gpu=0 busy=%d%% period=290ms\n", c.load)
+			}
+			// One replica more than there are containers: none has the whole GPU.
+			allocatable += " " + sharedGPU + "::9\n"
+			if c.sole {
+				allocatable, pods = "allocatable nvidia.com/gpu "+sharedGPU+"\n", strings.ReplaceAll(pods, "::0", "")
+			}
+			st := play(t, parseScenario(t, text), allocatable+pods)
+			st.run(2 * time.Minute)
+			before, begin := st.series(), st.control.Now()
+			st.run(20 * time.Minute)
+			after, truth := st.series(), st.s.Truth(0)
+			grew := func(family string, pairs ...string) float64 {
+				return sum(after.match(family, pairs...)) - sum(before.match(family, pairs...))
+			}
+			var all float64
+			for i := range c.busy {
+				want := float64(truth.ProcessBusy(5000+i, begin, st.control.Now()))
+				got := grew("gpu_container_busy_seconds_total", fmt.Sprintf(`pod="p%d"`, i))
+				t.Logf("container %d was busy %.1f s and got %.1f s", i, want, got)
+				if all += want; math.Abs(got-want) > max(0.05*want, 3*math.Sqrt(want*0.1667))+0.1 {
+					t.Errorf("container %d was busy %.1f s and got %.1f s", i, want, got)
 				}
-				// One replica more than there are containers: none has the whole GPU.
-				allocatable += " " + sharedGPU + "::9\n"
-				if c.sole {
-					allocatable, pods = "allocatable nvidia.com/gpu "+sharedGPU+"\n", strings.ReplaceAll(pods, "::0", "")
-				}
-				st := play(t, parseScenario(t, text), allocatable+pods)
-				st.step()
-				st.run(2 * time.Minute)
-				before, begin := st.series(), st.control.Now()
-				st.run(20 * time.Minute)
-				after, truth := st.series(), st.s.Truth(0)
-				grew := func(family string, pairs ...string) float64 {
-					return sum(after.match(family, pairs...)) - sum(before.match(family, pairs...))
-				}
-				var all float64
-				for i := range c.busy {
-					want := float64(truth.ProcessBusy(5000+i, begin, st.control.Now()))
-					got := grew("gpu_container_busy_seconds_total", fmt.Sprintf(`pod="p%d"`, i))
-					t.Logf("container %d was busy %.1f s and got %.1f s", i, want, got)
-					if all += want; math.Abs(got-want) > max(0.05*want, 3*math.Sqrt(want*0.1667))+0.1 {
-						t.Errorf("container %d was busy %.1f s and got %.1f s", i, want, got)
-					}
-				}
-				// The driver names one process per sample: see TestContainersGetWhatTheyUsed.
-				device := grew("gpu_busy_seconds_total")
-				if got := grew("gpu_unattributed_busy_seconds_total",
-					`reason="hidden"`); math.Abs(got-(device-all)) > 0.05*20*60 {
-					t.Errorf("%.1f s are hidden, and %.1f s are said to be", device-all, got)
-				}
-				t.Logf("device %.1f s, containers %.1f s, hidden %.1f s", device, grew("gpu_container_busy_seconds_total"),
-					grew("gpu_unattributed_busy_seconds_total", `reason="hidden"`))
-				closes(t, before, after, "gpu_busy_seconds_total", "gpu_container_busy_seconds_total",
-					"gpu_unattributed_busy_seconds_total")
-			})
+			}
+			// The driver names one process per sample: see TestContainersGetWhatTheyUsed.
+			device := grew("gpu_busy_seconds_total")
+			if got := grew("gpu_unattributed_busy_seconds_total",
+				`reason="hidden"`); math.Abs(got-(device-all)) > 0.05*20*60 {
+				t.Errorf("%.1f s are hidden, and %.1f s are said to be", device-all, got)
+			}
+			t.Logf("device %.1f s, containers %.1f s, hidden %.1f s", device, grew("gpu_container_busy_seconds_total"),
+				grew("gpu_unattributed_busy_seconds_total", `reason="hidden"`))
+			closes(t, before, after, "gpu_busy_seconds_total", "gpu_container_busy_seconds_total",
+				"gpu_unattributed_busy_seconds_total")
 		})
 	}
+	list.run(t)
 }
 
 // parseScenario reads a scenario that includes boards.
 func parseScenario(t *testing.T, text string) *scenario.Scenario {
 	t.Helper()
-	s, err := scenario.Parse("test.scenario", text, os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
+	s, err := scenario.Parse("test.scenario", text, boards(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,75 +199,56 @@ func closes(t *testing.T, before, after series, device, container, rest string) 
 
 // Without the host's processes a shared container has no series of work: it never reads 0. Allocation is
 // complete, and what the GPU did is hidden, not lost.
-func TestSharedContainersNeverReadZero(t *testing.T) {
-	isolated(t, func(t *testing.T) {
-		s, pods, _ := workloads(t, 4)
-		st := play(t, s, pods, "--path.procfs=/nonexistent")
-		st.step()
-		st.run(2 * time.Minute)
-		now := st.series()
-		if v := now.match("gpu_container_busy_seconds_total"); len(v) > 0 {
-			t.Errorf("work of containers that cannot be seen: %v", v)
-		}
-		if v := now.match("gpu_container_allocation_ratio"); len(v) != 4 || math.Abs(sum(v)-1) > 1e-9 {
-			t.Errorf("allocation is %v", v)
-		}
-		if err := all(now.none("gpu_processes"), now.is(1, "gpu_exporter_feature", `feature="processes"`,
-			`state="locked"`)); err != nil {
-			t.Error(err)
-		}
-		device, hidden := sum(now.match("gpu_busy_seconds_total")),
-			sum(now.match("gpu_unattributed_busy_seconds_total", `reason="hidden"`))
-		if device == 0 || math.Abs(device-hidden) > 1 {
-			t.Errorf("the GPU worked %v s, of which %v s are hidden", device, hidden)
-		}
-	})
+func sharedContainersNeverReadZero(t *testing.T) {
+	s, pods, _ := workloads(t, 4)
+	st := play(t, s, pods, "--path.procfs=/nonexistent")
+	st.run(2 * time.Minute)
+	now := st.series()
+	if v := now.match("gpu_container_busy_seconds_total"); len(v) > 0 {
+		t.Errorf("work of containers that cannot be seen: %v", v)
+	}
+	if v := now.match("gpu_container_allocation_ratio"); len(v) != 4 || math.Abs(sum(v)-1) > 1e-9 {
+		t.Errorf("allocation is %v", v)
+	}
+	verify(t, now.none("gpu_processes"), now.is(1, "gpu_exporter_feature", `feature="processes"`,
+		`state="locked"`))
+	device, hidden := sum(now.match("gpu_busy_seconds_total")),
+		sum(now.match("gpu_unattributed_busy_seconds_total", `reason="hidden"`))
+	if device == 0 || math.Abs(device-hidden) > 1 {
+		t.Errorf("the GPU worked %v s, of which %v s are hidden", device, hidden)
+	}
 }
 
 // A sole container has its GPU's figures without any right but the socket.
-func TestSoleContainerNeedsOnlyTheSocket(t *testing.T) {
-	isolated(t, func(t *testing.T) {
-		s, err := scenario.Parse("sole.scenario", twoGPUs+"load gpu=0 busy=40% period=3s\n",
-			os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
-		if err != nil {
-			t.Fatal(err)
-		}
-		st := play(t, s, twoPods, "--path.procfs=/nonexistent")
-		st.step()
-		st.run(2 * time.Minute)
-		now := st.series()
-		busy, allocated := sum(now.match("gpu_container_busy_seconds_total", `pod="train-0"`)),
-			sum(now.match("gpu_container_observed_seconds_total", `pod="train-0"`))
-		if rate := busy / allocated; math.Abs(rate-0.4) > 0.02 {
-			t.Errorf("the container shows %v, not 0.4", rate)
-		}
-		if err := now.is(1, "gpu_container_attribution_info", `method="exclusive"`, `pod="train-0"`); err != nil {
-			t.Error(err)
-		}
-	})
+func soleContainerNeedsOnlyTheSocket(t *testing.T) {
+	s := parseScenario(t, twoGPUs+"load gpu=0 busy=40% period=3s\n")
+	st := play(t, s, twoPods, "--path.procfs=/nonexistent")
+	st.run(2 * time.Minute)
+	now := st.series()
+	busy, allocated := sum(now.match("gpu_container_busy_seconds_total", `pod="train-0"`)),
+		sum(now.match("gpu_container_observed_seconds_total", `pod="train-0"`))
+	if rate := busy / allocated; math.Abs(rate-0.4) > 0.02 {
+		t.Errorf("the container shows %v, not 0.4", rate)
+	}
+	if err := now.is(1, "gpu_container_attribution_info", `method="exclusive"`, `pod="train-0"`); err != nil {
+		t.Error(err)
+	}
 }
 
 // A pod is killed, its PID goes to another pod's process, and a successor of the same name comes: never a
 // wrong pod, no counter falls, and the sums close in every tick.
 func TestPodsComeAndGo(t *testing.T) {
 	isolated(t, func(t *testing.T) {
-		text := "scenario 1\ntitle \"come and go\"\ninclude boards/h100-sxm.scenario\nsymbols R580\nsystem DriverVersion " +
-			"= " +
-			"\"580.105.08\"\n" +
-			"gpu 0 board=h100 uuid=" + sharedGPU + " pci=0000:18:00.0 minor=0\n" +
+		text := oneGPU +
 			"process gpu=0 pid=5000 memory=1GiB busy=40% period=1s from=0s to=64s\n" + // of a, killed
 			"process gpu=0 pid=5001 memory=2GiB busy=30% period=1s phase=500ms from=0s\n" + // of b, all the time
 			"process gpu=0 pid=5000 memory=1GiB busy=20% period=1s from=80s to=200s\n" + // of c: the same PID
 			"process gpu=0 pid=5002 memory=1GiB busy=10% period=1s phase=700ms from=140s to=178s\n" // of the new a
-		s, err := scenario.Parse("come.scenario", text, os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := parseScenario(t, text)
 		id := func(n int) string { return fmt.Sprintf("%s::%d", sharedGPU, n) }
 		allocatable := "allocatable nvidia.com/gpu " + id(0) + " " + id(1) + " " + id(2) + " " + id(3) + "\n"
 		b := "pod team/b container c nvidia.com/gpu=" + id(1) + " pids=5001\n"
 		st := play(t, s, allocatable+"pod team/a container c nvidia.com/gpu="+id(0)+" pids=5000\n"+b)
-		st.step()
 		busy := func(now series, pod string) float64 {
 			return sum(now.match("gpu_container_busy_seconds_total", `pod="`+pod+`"`))
 		}
@@ -327,160 +300,132 @@ func TestPodsComeAndGo(t *testing.T) {
 }
 
 // A kubelet that restarts and first lists nothing ends no allocation, and its counters go on without a jump.
-func TestKubeletRestartEndsNoAlloc(t *testing.T) {
-	isolated(t, func(t *testing.T) {
-		s, pods, _ := workloads(t, 4)
-		st := play(t, s, pods)
-		st.step()
-		before := st.watched(60 * time.Second)
-		if err := st.kubelet.Restart(t.Context(), 1); err != nil {
-			t.Fatal(err)
+func kubeletRestartEndsNoAlloc(t *testing.T) {
+	s, pods, _ := workloads(t, 4)
+	st := play(t, s, pods)
+	before := st.watched(60 * time.Second)
+	if err := st.kubelet.Restart(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	after := st.watched(60 * time.Second)
+	for i := range 4 {
+		pod := fmt.Sprintf(`pod="tenant-%d"`, i)
+		allocated := sum(after.match("gpu_container_allocated_seconds_total",
+			pod)) - sum(before.match("gpu_container_allocated_seconds_total", pod))
+		if math.Abs(allocated-15) > 0.01 {
+			t.Errorf("container %d allocated a quarter of a GPU for a minute and got %v s", i, allocated)
 		}
-		after := st.watched(60 * time.Second)
-		for i := range 4 {
-			pod := fmt.Sprintf(`pod="tenant-%d"`, i)
-			allocated := sum(after.match("gpu_container_allocated_seconds_total",
-				pod)) - sum(before.match("gpu_container_allocated_seconds_total", pod))
-			if math.Abs(allocated-15) > 0.01 {
-				t.Errorf("container %d allocated a quarter of a GPU for a minute and got %v s", i, allocated)
-			}
-		}
-	})
+	}
 }
 
 // A pod is deleted by force and its process runs on: the GPU is used by somebody who does not hold it, and
 // the container that is left does not get that work.
-func TestProcessThatOutlivesItsPod(t *testing.T) {
-	isolated(t, func(t *testing.T) {
-		s, pods, _ := workloads(t, 2)
-		st := play(t, s, pods)
-		st.step()
-		st.watched(30 * time.Second)
-		lines := strings.SplitAfter(pods, "\n")
-		n, err := standin.ParsePods("pods", strings.NewReader(lines[0]+lines[2])) // without the first container
-		if err != nil {
-			t.Fatal(err)
+func processThatOutlivesItsPod(t *testing.T) {
+	s, pods, _ := workloads(t, 2)
+	st := play(t, s, pods)
+	st.watched(30 * time.Second)
+	lines := strings.SplitAfter(pods, "\n")
+	n, err := standin.ParsePods("pods", strings.NewReader(lines[0]+lines[2])) // without the first container
+	if err != nil {
+		t.Fatal(err)
+	}
+	st.kubelet.SetNode(n)
+	before := st.watched(30 * time.Second)
+	begin := st.control.Now()
+	after := st.watched(time.Minute)
+	verify(t, after.is(1, "gpu_container_mismatch", `kind="used_not_allocated"`, `pod="tenant-0"`),
+		after.none("gpu_container_allocation_ratio", `pod="tenant-0"`),
+		after.none("gpu_container_mismatch", `pod="tenant-1"`))
+	for i, pid := range []int{5000, 5001} {
+		pod := fmt.Sprintf(`pod="tenant-%d"`, i)
+		got := sum(after.match("gpu_container_busy_seconds_total",
+			pod)) - sum(before.match("gpu_container_busy_seconds_total", pod))
+		want := float64(s.Truth(0).ProcessBusy(pid, begin, st.control.Now()))
+		if math.Abs(got-want) > 0.1*want+1 {
+			t.Errorf("container %d worked %.1f s and got %.1f s", i, want, got)
 		}
-		st.kubelet.SetNode(n)
-		before := st.watched(30 * time.Second)
-		begin := st.control.Now()
-		after := st.watched(time.Minute)
-		if err := all(after.is(1, "gpu_container_mismatch", `kind="used_not_allocated"`, `pod="tenant-0"`),
-			after.none("gpu_container_allocation_ratio", `pod="tenant-0"`),
-			after.none("gpu_container_mismatch", `pod="tenant-1"`)); err != nil {
-			t.Error(err)
-		}
-		for i, pid := range []int{5000, 5001} {
-			pod := fmt.Sprintf(`pod="tenant-%d"`, i)
-			got := sum(after.match("gpu_container_busy_seconds_total",
-				pod)) - sum(before.match("gpu_container_busy_seconds_total", pod))
-			want := float64(s.Truth(0).ProcessBusy(pid, begin, st.control.Now()))
-			if math.Abs(got-want) > 0.1*want+1 {
-				t.Errorf("container %d worked %.1f s and got %.1f s", i, want, got)
-			}
-		}
-	})
+	}
 }
 
 // The MIG layout changes while pods run: instances and allocations follow, and the sums close throughout.
-func TestMIGLayoutChanges(t *testing.T) {
-	isolated(t, func(t *testing.T) {
-		const one, two, three = "MIG-00000001-0000-4000-8000-000000000000", "MIG-00000002-0000-4000-8000-000000000000",
-			"MIG-00000003-0000-4000-8000-000000000000"
-		text := "scenario 1\ntitle \"layout\"\ninclude boards/h100-sxm.scenario\nsymbols R580\nsystem DriverVersion = " +
-			"\"580.105.08\"\n" +
-			"gpu 0 board=h100 uuid=" + sharedGPU + " pci=0000:18:00.0 minor=0\n" +
-			"mig gpu=0 layout=\"gi=1 profile=3g.40gb start=0 size=4 uuid=" + one +
-			" ; gi=2 profile=3g.40gb start=4 size=4 uuid=" + two +
-			"\"\n" +
-			"process gpu=0 pid=5000 gi=1 memory=1GiB busy=50% period=1s from=0s to=60s\n" +
-			"at 60s gpu 0 mig apply layout=\"gi=3 profile=7g.80gb start=0 size=8 uuid=" + three + "\"\n" +
-			"process gpu=0 pid=5001 gi=3 memory=1GiB busy=20% period=1s from=70s\n"
-		s, err := scenario.Parse("layout.scenario", text, os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
-		if err != nil {
-			t.Fatal(err)
-		}
-		st := play(t, s, "allocatable nvidia.com/mig-3g.40gb "+one+" "+two+
-			"\npod team/a container c nvidia.com/mig-3g.40gb="+one+
-			" pids=5000\n")
-		st.step()
-		now := st.watched(58 * time.Second)
-		if err := all(now.is(1, "gpu_mig_allocation_ratio", `gi="1"`),
-			now.is(0, "gpu_mig_allocation_ratio", `gi="2"`)); err != nil {
-			t.Error(err)
-		}
-		if got := sum(now.match("gpu_container_busy_seconds_total", `pod="a"`)); math.Abs(got-0.5*3/7*56) > 1.5 {
-			t.Errorf("half of three sevenths of a minute, and it got %v s", got)
-		}
-		st.setPods("allocatable nvidia.com/mig-7g.80gb " + three + "\npod team/b container c nvidia.com/mig-7g.80gb=" +
-			three +
-			" pids=5001\n")
-		now = st.watched(2 * time.Minute)
-		if err := all(now.is(1, "gpu_mig_allocation_ratio", `gi="3"`), now.none("gpu_mig_allocation_ratio", `gi="1"`),
-			now.is(1, "gpu_allocation_ratio"),
-			now.none("gpu_container_allocation_ratio", `pod="a"`),
-			now.is(1, "gpu_container_allocation_ratio", `pod="b"`)); err != nil {
-			t.Error(err)
-		}
-	})
+func migLayoutChanges(t *testing.T) {
+	const one, two, three = "MIG-00000001-0000-4000-8000-000000000000", "MIG-00000002-0000-4000-8000-000000000000",
+		"MIG-00000003-0000-4000-8000-000000000000"
+	text := oneGPU +
+		"mig gpu=0 layout=\"gi=1 profile=3g.40gb start=0 size=4 uuid=" + one +
+		" ; gi=2 profile=3g.40gb start=4 size=4 uuid=" + two +
+		"\"\n" +
+		"process gpu=0 pid=5000 gi=1 memory=1GiB busy=50% period=1s from=0s to=60s\n" +
+		"at 60s gpu 0 mig apply layout=\"gi=3 profile=7g.80gb start=0 size=8 uuid=" + three + "\"\n" +
+		"process gpu=0 pid=5001 gi=3 memory=1GiB busy=20% period=1s from=70s\n"
+	s := parseScenario(t, text)
+	st := play(t, s, "allocatable nvidia.com/mig-3g.40gb "+one+" "+two+
+		"\npod team/a container c nvidia.com/mig-3g.40gb="+one+
+		" pids=5000\n")
+	now := st.watched(58 * time.Second)
+	verify(t, now.is(1, "gpu_mig_allocation_ratio", `gi="1"`),
+		now.is(0, "gpu_mig_allocation_ratio", `gi="2"`))
+	if got := sum(now.match("gpu_container_busy_seconds_total", `pod="a"`)); math.Abs(got-0.5*3/7*56) > 1.5 {
+		t.Errorf("half of three sevenths of a minute, and it got %v s", got)
+	}
+	st.setPods("allocatable nvidia.com/mig-7g.80gb " + three + "\npod team/b container c nvidia.com/mig-7g.80gb=" +
+		three +
+		" pids=5001\n")
+	now = st.watched(2 * time.Minute)
+	verify(t, now.is(1, "gpu_mig_allocation_ratio", `gi="3"`), now.none("gpu_mig_allocation_ratio", `gi="1"`),
+		now.is(1, "gpu_allocation_ratio"),
+		now.none("gpu_container_allocation_ratio", `pod="a"`),
+		now.is(1, "gpu_container_allocation_ratio", `pod="b"`))
 }
 
-// TestLifeOfMIGInstances steps through it: an instance is removed, the last one, too; one of the same size is created at
+// lifeOfMIGInstances steps through it: an instance is removed, the last one, too; one of the same size is created at
 // its place; it is resized; its GPU hangs and returns. No counter falls and the parts add up (watched); a new instance
 // starts at 0; what is gone has no series; the GPU's busy time is that of all its instances.
-func TestLifeOfMIGInstances(t *testing.T) {
-	isolated(t, func(t *testing.T) {
-		in := func(gi, uuid int, profile string, size int) string {
-			return fmt.Sprintf("gi=%d profile=%s start=0 size=%d uuid=MIG-0000000%d-0000-4000-8000-000000000000", gi, profile,
-				size, uuid)
-		}
-		second := strings.Replace(in(2, 2, "1g.10gb", 1), "start=0", "start=1", 1)
-		text := "scenario 1\ntitle \"life\"\ninclude boards/h100-sxm.scenario\nsymbols R580\nsystem DriverVersion = " +
-			"\"580.105.08\"\n" +
-			"gpu 0 board=h100 uuid=" + sharedGPU + " pci=0000:18:00.0 minor=0\n" +
-			"mig gpu=0 layout=\"" + in(1, 1, "1g.10gb", 1) + " ; " + second + "\"\n" +
-			"process gpu=0 pid=5000 gi=1 memory=1GiB busy=50% period=1s\n"
-		for at, layout := range map[int]string{60: in(1, 1, "1g.10gb", 1), 120: "", 180: in(1, 3, "1g.10gb", 1),
-			240: in(1, 4, "3g.40gb", 4)} {
-			text += fmt.Sprintf("at %ds gpu 0 mig apply layout=\"%s\"\n", at, layout)
-		}
-		text += "at 300s gpu 0 hang GpmMigSampleGet\nat 330s gpu 0 restore\n"
-		s, err := scenario.Parse("life.scenario", text, os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
-		if err != nil {
-			t.Fatal(err)
-		}
-		st := play(t, s, "", "--call-deadline=1s", "--poll.slow=10s")
-		st.step()
-		busy := map[string]float64{}
-		for _, step := range []struct {
-			until     time.Duration
-			instances string  // by the last digit of their UUIDs
-			busy      float64 // of the instance with the process, since it exists
-		}{{58, "1 2", 28}, {118, "1", 58}, {178, "", 0}, {238, "3", 28}, {298, "4", 28}, {324, "", 0}, {400, "4", 60}} {
-			now := st.watched(step.until*time.Second - st.control.Now())
-			got := []string{}
-			for text, v := range now {
-				if !strings.HasPrefix(text, "gpu_mig_busy_seconds_total{") {
-					continue
-				}
-				digit := text[strings.Index(text, "MIG-0000000")+11:][:1]
-				got = append(got, digit)
-				if digit != "2" && math.Abs(v-step.busy) > 8 || digit == "2" && v != 0 {
-					t.Errorf("at %d s instance %s was busy for %v s, not %v", step.until, digit, v, step.busy)
-				}
-				busy[digit] = v
+func lifeOfMIGInstances(t *testing.T) {
+	in := func(gi, uuid int, profile string, size int) string {
+		return fmt.Sprintf("gi=%d profile=%s start=0 size=%d uuid=MIG-0000000%d-0000-4000-8000-000000000000", gi, profile,
+			size, uuid)
+	}
+	second := strings.Replace(in(2, 2, "1g.10gb", 1), "start=0", "start=1", 1)
+	text := oneGPU +
+		"mig gpu=0 layout=\"" + in(1, 1, "1g.10gb", 1) + " ; " + second + "\"\n" +
+		"process gpu=0 pid=5000 gi=1 memory=1GiB busy=50% period=1s\n"
+	for at, layout := range map[int]string{60: in(1, 1, "1g.10gb", 1), 120: "", 180: in(1, 3, "1g.10gb", 1),
+		240: in(1, 4, "3g.40gb", 4)} {
+		text += fmt.Sprintf("at %ds gpu 0 mig apply layout=\"%s\"\n", at, layout)
+	}
+	text += "at 300s gpu 0 hang GpmMigSampleGet\nat 330s gpu 0 restore\n"
+	s := parseScenario(t, text)
+	st := play(t, s, "", "--call-deadline=1s", "--poll.slow=10s")
+	busy := map[string]float64{}
+	for _, step := range []struct {
+		until     time.Duration
+		instances string  // by the last digit of their UUIDs
+		busy      float64 // of the instance with the process, since it exists
+	}{{58, "1 2", 28}, {118, "1", 58}, {178, "", 0}, {238, "3", 28}, {298, "4", 28}, {324, "", 0}, {400, "4", 60}} {
+		now := st.watched(step.until*time.Second - st.control.Now())
+		got := []string{}
+		for text, v := range now {
+			if !strings.HasPrefix(text, "gpu_mig_busy_seconds_total{") {
+				continue
 			}
-			slices.Sort(got)
-			if strings.Join(got, " ") != step.instances {
-				t.Errorf("at %d s: instances %v, want %s", step.until, got, step.instances)
+			digit := text[strings.Index(text, "MIG-0000000")+11:][:1]
+			got = append(got, digit)
+			if digit != "2" && math.Abs(v-step.busy) > 8 || digit == "2" && v != 0 {
+				t.Errorf("at %d s instance %s was busy for %v s, not %v", step.until, digit, v, step.busy)
 			}
+			busy[digit] = v
 		}
-		if n := st.control.Overlaps(); n > 0 {
-			t.Errorf("%d calls at once on one GPU", n)
+		slices.Sort(got)
+		if strings.Join(got, " ") != step.instances {
+			t.Errorf("at %d s: instances %v, want %s", step.until, got, step.instances)
 		}
-		want := busy["1"]/7 + busy["3"]/7 + busy["4"]*3/7
-		if total := sum(st.series().match("gpu_busy_seconds_total")); math.Abs(total-want) > 1 {
-			t.Errorf("the GPU was busy for %v s, its instances for %v", total, want)
-		}
-	})
+	}
+	if n := st.control.Overlaps(); n > 0 {
+		t.Errorf("%d calls at once on one GPU", n)
+	}
+	want := busy["1"]/7 + busy["3"]/7 + busy["4"]*3/7
+	if total := sum(st.series().match("gpu_busy_seconds_total")); math.Abs(total-want) > 1 {
+		t.Errorf("the GPU was busy for %v s, its instances for %v", total, want)
+	}
 }

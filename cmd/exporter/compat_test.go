@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"io"
 	"net/http"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -22,53 +21,31 @@ import (
 // The page under the names of dcgm-exporter, byte for byte, after 130 s: of the lively node, and of a MIG board. The
 // page under our own names is the same with the flag as without.
 func TestCompatGolden(t *testing.T) {
-	for _, c := range []struct{ scenario, release string }{{"demo", "dcgm-4.8"}, {"h100-mig", "dcgm-4.8"}, {"h100-mig", "dcgm-4.9"},
-		{"demo", "nvidia-smi"}} {
-		t.Run(c.scenario+"-"+c.release, func(t *testing.T) {
-			unraced(t, func(t *testing.T) {
-				s, pods := load(t, c.scenario)
-				st := play(t, s, pods, "--compat="+c.release, "--compat.shared-gpus=copies")
-				st.step()
-				st.run(64 * time.Second)
-				if !*update { // another test writes it
-					st.golden(c.scenario)
-				}
-				st.run(66 * time.Second) // past the XID at 120 s
-				var page, again bytes.Buffer
-				if err := st.e.compat.WriteText(&page, false, nil); err != nil {
-					t.Error(err)
-				}
-				sameFile(t, filepath.Join("..", "..", "testdata", "golden", "compat", c.scenario+"-"+c.release+".prom"),
-					regexp.MustCompile(`(?m)^(\w+_duration_seconds) .*$`).ReplaceAllString(page.String(), "$1 VARIES"))
+	list := cases{}
+	for _, name := range []string{"demo/dcgm-4.8", "h100-mig/dcgm-4.8", "h100-mig/dcgm-4.9", "demo/nvidia-smi"} {
+		played, release, _ := strings.Cut(name, "/")
+		list.add(branchOf(played), name, func(t *testing.T) {
+			s, pods := load(t, played)
+			st := play(t, s, pods, "--compat="+release, "--compat.shared-gpus=copies")
+			st.run(64 * time.Second)
+			if !*update { // another test writes it
+				st.golden(played)
+			}
+			st.run(66 * time.Second) // past the XID at 120 s
+			var page, again bytes.Buffer
+			if err := st.e.compat.WriteText(&page, false, nil); err != nil {
+				t.Error(err)
+			}
+			sameFile(t, filepath.Join("..", "..", "testdata", "golden", "compat", played+"-"+release+".prom"),
+				regexp.MustCompile(`(?m)^(\w+_duration_seconds) .*$`).ReplaceAllString(page.String(), "$1 VARIES"))
 
-				// A view has one page, however often it is written.
-				if err := st.e.compat.WriteText(&again, false, nil); err != nil || again.String() != page.String() {
-					t.Errorf("a second scrape of the same view differs (%v)", err)
-				}
-			})
+			// A view has one page, however often it is written.
+			if err := st.e.compat.WriteText(&again, false, nil); err != nil || again.String() != page.String() {
+				t.Errorf("a second scrape of the same view differs (%v)", err)
+			}
 		})
 	}
-}
-
-// sameFile compares a text with a file, or writes it.
-func sameFile(t *testing.T, path, got string) {
-	t.Helper()
-	if *update {
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(want) != got {
-		t.Errorf("the page is not that of %s; make generate writes it\n%s", path, difference(string(want), got))
-	}
+	list.run(t)
 }
 
 // The real program serves the page on a path of its own, in the text format alone, and not without the flag.

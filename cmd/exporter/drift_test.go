@@ -123,41 +123,28 @@ func drift(was, is map[string]bool) []string {
 	return slices.Compact(lines)
 }
 
-// playText plays a scenario that is given as a text and keeps its exposition.
-func playText(t *testing.T, dir, name, text string) {
-	t.Helper()
-	s, err := scenario.Parse(name+".scenario", text, os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	st := play(t, s, "")
-	st.step()
-	st.run(64 * time.Second)
-	keep(t, dir, name, st.metrics())
-}
-
 // TestDrift puts each board under every driver branch and writes down which readings appear and vanish from
 // branch to branch.
 func TestDrift(t *testing.T) {
 	boards, includes := driftBoards(t)
-	steps := map[string]func(*testing.T, string){}
-	var names []string
+	list, names, dir := cases{}, []string{}, suiteDir(t)
 	for group := range slices.Chunk(boards, scenario.MaxGPUs) {
 		at := len(names) / len(scenario.WidelySpaced)
 		for _, set := range scenario.WidelySpaced {
+			text := "scenario 1\nsymbols " + set + "\nsystem DriverVersion = \"1.2.3\"\n" + includes
+			for i, b := range group {
+				text += fmt.Sprintf(b.dev, i)
+			}
 			name := fmt.Sprintf("%s-%d", set, at)
 			names = append(names, name)
-			steps[name] = func(t *testing.T, dir string) {
-				text := "scenario 1\nsymbols " + set + "\nsystem DriverVersion = \"1.2.3\"\n" + includes
-				for i, b := range group {
-					text += fmt.Sprintf(b.dev, i)
-				}
-				playText(t, dir, name, text)
-			}
+			list.add(set, name, func(t *testing.T) {
+				st := play(t, parseScenario(t, text), "")
+				st.run(64 * time.Second)
+				keep(t, dir, name, st.metrics())
+			})
 		}
 	}
-	dir, parent := takeSteps(t, names, steps)
-	if !parent {
+	if !list.run(t) {
 		return
 	}
 	var out strings.Builder
@@ -189,19 +176,5 @@ func TestDrift(t *testing.T) {
 			before = now
 		}
 	}
-	path := filepath.Join("..", "..", "testdata", "golden", "drift.txt")
-	if *update {
-		if err := os.WriteFile(path, []byte(out.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(want) != out.String() {
-		t.Errorf("readings come or go with other drivers than %s says; make generate writes it\n%s", path,
-			difference(string(want), out.String()))
-	}
+	sameFile(t, filepath.Join("..", "..", "testdata", "golden", "drift.txt"), out.String())
 }

@@ -15,39 +15,38 @@ func TestDriverCalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A ring of 100 samples of a sixth of a second allows as few reads as one of 72 of a fifth.
-	want := map[string]string{"rtx-2080ti-loaded": "40 20 620"}
+	table := map[string]string{"rtx-2080ti-loaded": "40 20 620"}
 	for _, line := range strings.Split(strings.TrimSpace(string(text)), "\n")[1:] {
 		row := strings.Split(line, ",") // "before" is without the rule of docs/concepts.md
-		want[row[0]] = strings.Join([]string{row[3], row[5], row[7]}, " ")
+		table[row[0]] = strings.Join([]string{row[3], row[5], row[7]}, " ")
 	}
-	if len(want) < 10 {
-		t.Fatalf("only %d nodes", len(want))
+	if len(table) < 10 {
+		t.Fatalf("only %d nodes", len(table))
 	}
-	for node, want := range want {
-		t.Run(node, func(t *testing.T) {
-			unraced(t, func(t *testing.T) {
-				s, pods := load(t, node)
-				st := play(t, s, pods)
-				st.step()
-				st.run(62 * time.Second)
-				before := st.control.AllCalls()
-				const minutes = 10
-				st.run(minutes * time.Minute)
-				var counts [3]uint64
-				for f, n := range st.control.AllCalls() {
-					n -= before[f]
-					counts[2] += n
-					switch f {
-					case "nvmlDeviceGetSamples":
-						counts[0] = n
-					case "nvmlDeviceGetProcessUtilization":
-						counts[1] = n
-					}
+	list := cases{}
+	for node, want := range table {
+		list.add(branchOf(node), node, func(t *testing.T) {
+			s, pods := load(t, node)
+			st := play(t, s, pods)
+			st.run(62 * time.Second)
+			before := st.control.AllCalls()
+			const minutes = 10
+			st.run(minutes * time.Minute)
+			var counts [3]uint64
+			for f, n := range st.control.AllCalls() {
+				n -= before[f]
+				counts[2] += n
+				switch f {
+				case "nvmlDeviceGetSamples":
+					counts[0] = n
+				case "nvmlDeviceGetProcessUtilization":
+					counts[1] = n
 				}
-				if got := fmt.Sprint(counts[0]/minutes, counts[1]/minutes, counts[2]/minutes); got != want {
-					t.Errorf("%s calls per minute, the table has %s", got, want)
-				}
-			})
+			}
+			if got := fmt.Sprint(counts[0]/minutes, counts[1]/minutes, counts[2]/minutes); got != want {
+				t.Errorf("%s calls per minute, the table has %s", got, want)
+			}
 		})
 	}
+	list.run(t)
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -66,15 +65,12 @@ type series map[string]float64
 
 func parseSeries(text string) series {
 	out := series{}
-	scan := bufio.NewScanner(strings.NewReader(text))
-	scan.Buffer(nil, 1<<20)
-	for scan.Scan() {
-		line := scan.Text()
+	for line := range strings.Lines(text) {
 		at := strings.LastIndexByte(line, ' ')
-		if strings.HasPrefix(line, "#") || at < 0 {
+		if line[0] == '#' || at < 0 {
 			continue
 		}
-		if v, err := strconv.ParseFloat(line[at+1:], 64); err == nil {
+		if v, err := strconv.ParseFloat(strings.TrimSuffix(line[at+1:], "\n"), 64); err == nil {
 			out[line[:at]] = v
 		}
 	}
@@ -156,6 +152,14 @@ func (p *process) until(t *testing.T, what string, check func(series) error) ser
 }
 
 func all(errs ...error) error { return errors.Join(errs...) }
+
+// verify fails the test with the errors that are not nil.
+func verify(t *testing.T, errs ...error) {
+	t.Helper()
+	if err := all(errs...); err != nil {
+		t.Error(err)
+	}
+}
 
 const twoGPUs, twoPods = machine.TwoGPUs, machine.TwoPods
 

@@ -128,15 +128,17 @@ func TestFaultsCatchMistakes(t *testing.T) {
 	t.Logf("%d of %d planted mistakes were caught", caught, len(planted))
 }
 
-// suiteFolder is where the children of a test leave their figures.
+// suiteDir is where the children of a test leave files for it.
 func suiteDir(t *testing.T) string {
 	t.Helper()
-	const name = "GPU_EXPORTER_TEST_FIGURES"
-	if dir := os.Getenv(name); os.Getenv(childMarker) != "" && dir != "" {
-		return dir
+	if os.Getenv(childMarker) != "" {
+		return filepath.Join(os.TempDir(), fmt.Sprintf("gpu-exporter-test-%d-%s", os.Getppid(), strings.Split(t.Name(), "/")[0]))
 	}
-	dir := t.TempDir()
-	t.Setenv(name, dir)
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("gpu-exporter-test-%d-%s", os.Getpid(), t.Name()))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
 	return dir
 }
 

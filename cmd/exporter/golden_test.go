@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -47,21 +48,33 @@ func scenarioNames(t *testing.T) []string {
 // the kubelet's responds are those of the scenario, so nothing in it depends on the machine. Then and later, doctor says
 // of the scenario what the exposition says.
 func TestGolden(t *testing.T) {
+	list := cases{}
 	for _, name := range scenarioNames(t) {
-		t.Run(name, func(t *testing.T) {
-			unraced(t, func(t *testing.T) {
-				s, pods := load(t, name)
-				st := play(t, s, pods)
-				st.step()
-				st.run(64 * time.Second)
-				st.golden(name)
-				for range 3 {
-					st.agreesWithDoctor()
-					st.run(50 * time.Second)
-				}
-			})
+		list.add(branchOf(name), name, func(t *testing.T) {
+			s, pods := load(t, name)
+			st := play(t, s, pods)
+			st.run(64 * time.Second)
+			st.golden(name)
+			for range 3 {
+				st.agreesWithDoctor()
+				st.run(50 * time.Second)
+			}
 		})
 	}
+	list.run(t)
+}
+
+// branchOf returns the driver branch of a scenario of testdata, which it or what it includes states.
+func branchOf(name string) string {
+	text, err := os.ReadFile(filepath.Join("..", "..", "testdata", "scenarios", name+".scenario"))
+	line := regexp.MustCompile(`(?m)^(symbols|include) ([\w-]+)(\.scenario)?$`).FindSubmatch(text)
+	switch {
+	case err != nil || line == nil:
+		return "newest" // the default of scenario.Parse
+	case string(line[1]) == "symbols":
+		return string(line[2])
+	}
+	return branchOf(string(line[2]))
 }
 
 // Every golden belongs to a scenario: one that nobody compares is dead weight.
@@ -80,59 +93,52 @@ func TestGoldensHaveScenarios(t *testing.T) {
 
 // A GPU that works 30 % of the time shows a rate of busy over observed seconds of 0.300, whatever the
 // interval at which it is scraped.
-func TestDutyCycleIsExactAtAnyScrapeInterval(t *testing.T) {
-	unraced(t, func(t *testing.T) {
-		s, err := scenario.Parse("duty.scenario", twoGPUs+"load gpu=0 busy=30% period=1s\nload gpu=1 busy=30% period=7s\n",
-			os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
+func dutyCycleIsExactAtAnyScrapeInterval(t *testing.T) {
+	s := parseScenario(t, twoGPUs+"load gpu=0 busy=30% period=1s\nload gpu=1 busy=30% period=7s\n")
+	st := play(t, s, twoPods)
+	st.run(60 * time.Second)
+	type scrape struct{ busy, observed float64 }
+	read := func(dev string) scrape {
+		now := st.series()
+		busy, err := now.one("gpu_busy_seconds_total", dev)
 		if err != nil {
 			t.Fatal(err)
 		}
-		st := play(t, s, twoPods)
-		st.step()
-		st.run(60 * time.Second)
-		type scrape struct{ busy, observed float64 }
-		read := func(dev string) scrape {
-			now := st.series()
-			busy, err := now.one("gpu_busy_seconds_total", dev)
-			if err != nil {
-				t.Fatal(err)
-			}
-			observed, err := now.one("gpu_observed_seconds_total", dev)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return scrape{busy, observed}
+		observed, err := now.one("gpu_observed_seconds_total", dev)
+		if err != nil {
+			t.Fatal(err)
 		}
-		for _, interval := range []time.Duration{time.Second, 15 * time.Second, 60 * time.Second} {
-			// Prometheus sees the scrapes alone; over ten minutes they must come to the truth.
-			window := 10 * time.Minute
-			first := map[string]scrape{GPUA: read(GPUA), GPUB: read(GPUB)}
-			last := first
-			previous := first
-			sinceScrape := time.Duration(0)
-			for spent := time.Duration(0); spent < window; spent += fastPoll {
-				st.run(fastPoll)
-				for sinceScrape += fastPoll; sinceScrape >= interval; sinceScrape -= interval {
-					now := map[string]scrape{GPUA: read(GPUA), GPUB: read(GPUB)}
-					for dev := range now {
-						if now[dev].busy < previous[dev].busy || now[dev].observed < previous[dev].observed {
-							t.Fatalf("a counter of %s fell", dev)
-						}
+		return scrape{busy, observed}
+	}
+	for _, interval := range []time.Duration{time.Second, 15 * time.Second, 60 * time.Second} {
+		// Prometheus sees the scrapes alone; over ten minutes they must come to the truth.
+		window := 10 * time.Minute
+		first := map[string]scrape{GPUA: read(GPUA), GPUB: read(GPUB)}
+		last := first
+		previous := first
+		sinceScrape := time.Duration(0)
+		for spent := time.Duration(0); spent < window; spent += fastPoll {
+			st.run(fastPoll)
+			for sinceScrape += fastPoll; sinceScrape >= interval; sinceScrape -= interval {
+				now := map[string]scrape{GPUA: read(GPUA), GPUB: read(GPUB)}
+				for dev := range now {
+					if now[dev].busy < previous[dev].busy || now[dev].observed < previous[dev].observed {
+						t.Fatalf("a counter of %s fell", dev)
 					}
-					previous, last = now, now
 				}
-			}
-			for dev, end := range last {
-				rate := (end.busy - first[dev].busy) / (end.observed - first[dev].observed)
-				if math.Abs(rate-0.3) > 0.005 {
-					t.Errorf("scraped every %v, %s shows %.4f, not 0.300", interval, dev, rate)
-				}
-				if observed := end.observed - first[dev].observed; math.Abs(observed-window.Seconds()) > 0.02*window.Seconds() {
-					t.Errorf("scraped every %v, %s was observed for %.1f s of %v", interval, dev, observed, window)
-				}
+				previous, last = now, now
 			}
 		}
-	})
+		for dev, end := range last {
+			rate := (end.busy - first[dev].busy) / (end.observed - first[dev].observed)
+			if math.Abs(rate-0.3) > 0.005 {
+				t.Errorf("scraped every %v, %s shows %.4f, not 0.300", interval, dev, rate)
+			}
+			if observed := end.observed - first[dev].observed; math.Abs(observed-window.Seconds()) > 0.02*window.Seconds() {
+				t.Errorf("scraped every %v, %s was observed for %.1f s of %v", interval, dev, observed, window)
+			}
+		}
+	}
 }
 
 // The same in real time, with the real binary.
@@ -171,34 +177,33 @@ func TestDutyCycleInRealTime(t *testing.T) {
 }
 
 // A counter whose HELP says that it counts since the exporter started is 0 at the first poll, not the driver's total.
-func TestCountersSinceTheStart(t *testing.T) {
-	isolated(t, func(t *testing.T) {
-		s, pods := load(t, "demo")
-		n, err := standin.ParsePods("pods", strings.NewReader(pods))
-		if err != nil {
-			t.Fatal(err)
+func countersSinceTheStart(t *testing.T) {
+	s, pods := load(t, "demo")
+	n, err := standin.ParsePods("pods", strings.NewReader(pods))
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := furnish(t, s, n)
+	st.control.Advance(time.Hour) // of the driver, before the exporter starts
+	st.begin(st.control.Time, func() { t.Error("the program requests a re-execution") }, hooks{})
+	t.Cleanup(st.close)
+	st.step()
+	all, err := st.e.metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	counters := 0
+	for _, f := range all {
+		if !strings.Contains(f.GetHelp(), "since the exporter started") {
+			continue
 		}
-		st := furnish(t, s, n)
-		st.control.Advance(time.Hour) // of the driver, before the exporter starts
-		st.begin(st.control.Time, func() { t.Error("the program requests a re-execution") }, hooks{})
-		st.step()
-		all, err := st.e.metrics.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
-		counters := 0
-		for _, f := range all {
-			if !strings.Contains(f.GetHelp(), "since the exporter started") {
-				continue
+		for _, m := range f.Metric {
+			if counters++; m.Counter.GetValue() > 60 { // seconds of the driver's sample ring, at the most
+				t.Errorf("%s begins at %v", f.GetName(), m.Counter.GetValue())
 			}
-			for _, m := range f.Metric {
-				if counters++; m.Counter.GetValue() > 60 { // seconds of the driver's sample ring, at the most
-					t.Errorf("%s begins at %v", f.GetName(), m.Counter.GetValue())
-				}
-			}
 		}
-		if counters == 0 {
-			t.Error("no such counter")
-		}
-	})
+	}
+	if counters == 0 {
+		t.Error("no such counter")
+	}
 }

@@ -17,8 +17,7 @@ import (
 // share, and names what /metrics must say of it. Other causes have tests of their own: TestAnyPluginAndDriver,
 // TestHungSources, TestHiddenWork, TestAllocationsByEvent, TestGPUsThatContainersSee and TestGolden.
 func TestHardToAttribute(t *testing.T) {
-	const gpu0 = "scenario 1\ntitle \"hard\"\ninclude boards/h100-sxm.scenario\nsymbols R580\n" +
-		"system DriverVersion = \"580.105.08\"\ngpu 0 board=h100 uuid=" + sharedGPU + " pci=0000:18:00.0 minor=0\n"
+	list := cases{}
 	const shared = "allocatable nvidia.com/gpu " + sharedGPU + "::0 " + sharedGPU + "::1\n" +
 		"pod team/a container c nvidia.com/gpu=" + sharedGPU + "::0 pids=5000\n" +
 		"pod team/b container c nvidia.com/gpu=" + sharedGPU + "::1 pids=5001\n"
@@ -122,17 +121,15 @@ func TestHardToAttribute(t *testing.T) {
 				return all(within(s, 48, 96, busy, `pod="a"`), within(s, 48, 96, busy, `pod="b"`))
 			}},
 	} {
-		t.Run(strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {
-			isolated(t, func(t *testing.T) {
-				st := play(t, parseScenario(t, gpu0+c.load), c.pods, c.flags...)
-				st.step()
-				c.act(st)
-				if err := c.check(st, st.series()); err != nil {
-					t.Error(err)
-				}
-			})
+		list.add("R580", c.name, func(t *testing.T) {
+			st := play(t, parseScenario(t, oneGPU+c.load), c.pods, c.flags...)
+			c.act(st)
+			if err := c.check(st, st.series()); err != nil {
+				t.Error(err)
+			}
 		})
 	}
+	list.run(t)
 }
 
 // shortLived lets n seconds pass with a process in each, of the pods by turns. The program looks for new ones as often as

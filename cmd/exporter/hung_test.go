@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -49,9 +48,7 @@ var hungSources = []struct {
 
 func pipe(t *testing.T, path string) {
 	t.Helper()
-	if err := errors.Join(os.RemoveAll(path), os.MkdirAll(filepath.Dir(path), 0o755), unix.Mkfifo(path, 0o600)); err != nil {
-		t.Error(err)
-	}
+	verify(t, os.RemoveAll(path), os.MkdirAll(filepath.Dir(path), 0o755), unix.Mkfifo(path, 0o600))
 }
 
 // silent accepts connections and never responds.

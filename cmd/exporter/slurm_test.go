@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 )
 
 // slurmLoad has two jobs on GPU 0, one of whose cgroups carries a SLUID, and a service of the host on GPU 1.
@@ -33,93 +31,67 @@ func jobMapping(t *testing.T, files map[string]string) string {
 }
 
 // Slurm alone, without a kubelet: jobs hold, their processes use, and the sums close while jobs come and go.
-func TestSlurmWithoutAKubelet(t *testing.T) {
-	isolated(t, func(t *testing.T) {
-		s, err := scenario.Parse("slurm.scenario", twoGPUs+slurmLoad, os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
-		if err != nil {
+func slurmWithoutAKubelet(t *testing.T) {
+	s := parseScenario(t, twoGPUs+slurmLoad)
+	dir := jobMapping(t, map[string]string{"0": "42\n43\n"})
+	st := play(t, s, slurmProcesses, "--no-kubelet", "--slurm.job-mapping-dir="+dir, "--slurm.job-numbers")
+	now := st.watched(2 * time.Minute)
+	job42, job43 := []string{GPUA, `pod="slurm/42"`, `namespace=""`, `container=""`}, []string{GPUA, `pod="slurm/43"`}
+	verify(t, now.is(0.5, "gpu_container_allocation_ratio", append(job42, `resource="gres_gpu"`)...),
+		now.is(0.5, "gpu_container_allocation_ratio", job43...),
+		now.is(1, "gpu_allocation_ratio", GPUA), now.is(0, "gpu_allocation_ratio", GPUB),
+		now.is(2<<30, "gpu_container_memory_used_bytes", job43...),
+		now.is(1, "gpu_container_attribution_info", append(job43, `method="process"`, `source="slurm_job_mapping"`)...),
+		now.is(1, "gpu_container_mismatch", GPUB, `pod="systemd/host-gpu-job.service"`), now.none("gpu_container_mismatch", GPUA),
+		now.is(1, "gpu_node_allocated_devices", `resource="gres_gpu"`),
+		now.is(1, "gpu_exporter_source_up", `source="slurm_job_mapping"`),
+		now.is(1, "gpu_exporter_feature", `feature="ownership"`, `state="on"`),
+		now.is(1, "gpu_exporter_feature", `feature="slurm_job_numbers"`, `state="on"`))
+	for pid, labels := range map[int][]string{5000: job42, 5001: job43} {
+		got, err := now.one("gpu_container_busy_seconds_total", labels...)
+		if want := float64(s.Truth(0).ProcessBusy(pid, 0, st.control.Now())); err != nil || math.Abs(got-want) > 0.1*want+1 {
+			t.Errorf("process %d worked %.1f s, and its job got %.1f: %v", pid, want, got, err)
+		}
+	}
+	// The epilog of one job, and a line that is none: the GPU of the other file is not free any more.
+	for name, text := range map[string]string{"0": "43\n", "1": "<b>\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		dir := jobMapping(t, map[string]string{"0": "42\n43\n"})
-		st := play(t, s, slurmProcesses, "--no-kubelet", "--slurm.job-mapping-dir="+dir, "--slurm.job-numbers")
-		st.step()
-		now := st.watched(2 * time.Minute)
-		job42, job43 := []string{GPUA, `pod="slurm/42"`, `namespace=""`, `container=""`}, []string{GPUA, `pod="slurm/43"`}
-		if err := all(now.is(0.5, "gpu_container_allocation_ratio", append(job42, `resource="gres_gpu"`)...),
-			now.is(0.5, "gpu_container_allocation_ratio", job43...),
-			now.is(1, "gpu_allocation_ratio", GPUA), now.is(0, "gpu_allocation_ratio", GPUB),
-			now.is(2<<30, "gpu_container_memory_used_bytes", job43...),
-			now.is(1, "gpu_container_attribution_info", append(job43, `method="process"`, `source="slurm_job_mapping"`)...),
-			now.is(1, "gpu_container_mismatch", GPUB, `pod="systemd/host-gpu-job.service"`), now.none("gpu_container_mismatch", GPUA),
-			now.is(1, "gpu_node_allocated_devices", `resource="gres_gpu"`),
-			now.is(1, "gpu_exporter_source_up", `source="slurm_job_mapping"`),
-			now.is(1, "gpu_exporter_feature", `feature="ownership"`, `state="on"`),
-			now.is(1, "gpu_exporter_feature", `feature="slurm_job_numbers"`, `state="on"`)); err != nil {
-			t.Error(err)
-		}
-		for pid, labels := range map[int][]string{5000: job42, 5001: job43} {
-			got, err := now.one("gpu_container_busy_seconds_total", labels...)
-			if want := float64(s.Truth(0).ProcessBusy(pid, 0, st.control.Now())); err != nil || math.Abs(got-want) > 0.1*want+1 {
-				t.Errorf("process %d worked %.1f s, and its job got %.1f: %v", pid, want, got, err)
-			}
-		}
-		// The epilog of one job, and a line that is none: the GPU of the other file is not free any more.
-		for name, text := range map[string]string{"0": "43\n", "1": "<b>\n"} {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		now = st.watched(time.Minute)
-		if err := all(now.is(1, "gpu_container_allocation_ratio", job43...), now.none("gpu_container_allocation_ratio", job42...),
-			now.none("gpu_allocation_ratio", GPUB),
-			now.is(0, "gpu_exporter_source_up", `source="slurm_job_mapping"`), now.is(1, "gpu_container_mismatch", job42...)); err != nil {
-			t.Error(err)
-		}
-		if text := st.metrics(); strings.Contains(text, "hunter2") || strings.Contains(text, "<b>") {
-			t.Error("private data is in the exposition")
-		}
-	})
+	}
+	now = st.watched(time.Minute)
+	verify(t, now.is(1, "gpu_container_allocation_ratio", job43...), now.none("gpu_container_allocation_ratio", job42...),
+		now.none("gpu_allocation_ratio", GPUB),
+		now.is(0, "gpu_exporter_source_up", `source="slurm_job_mapping"`), now.is(1, "gpu_container_mismatch", job42...))
+	if text := st.metrics(); strings.Contains(text, "hunter2") || strings.Contains(text, "<b>") {
+		t.Error("private data is in the exposition")
+	}
 }
 
 // Without the right a job goes by its SLUID, never by a guess.
-func TestSlurmWithoutTheRight(t *testing.T) {
-	isolated(t, func(t *testing.T) {
-		s, err := scenario.Parse("slurm.scenario", twoGPUs+slurmLoad, os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
-		if err != nil {
-			t.Fatal(err)
-		}
-		st := play(t, s, slurmProcesses, "--no-kubelet")
-		st.step()
-		now := st.watched(30 * time.Second)
-		if err := all(now.is(2<<30, "gpu_container_memory_used_bytes", `pod="slurm/sEKNKTV3WPV500"`),
-			now.none("gpu_container_memory_used_bytes", `pod="slurm/43"`),
-			now.is(1, "gpu_exporter_feature", `feature="slurm_job_numbers"`, `state="locked"`),
-			now.none("gpu_allocation_ratio")); err != nil {
-			t.Error(err)
-		}
-	})
+func slurmWithoutTheRight(t *testing.T) {
+	s := parseScenario(t, twoGPUs+slurmLoad)
+	st := play(t, s, slurmProcesses, "--no-kubelet")
+	now := st.watched(30 * time.Second)
+	verify(t, now.is(2<<30, "gpu_container_memory_used_bytes", `pod="slurm/sEKNKTV3WPV500"`),
+		now.none("gpu_container_memory_used_bytes", `pod="slurm/43"`),
+		now.is(1, "gpu_exporter_feature", `feature="slurm_job_numbers"`, `state="locked"`),
+		now.none("gpu_allocation_ratio"))
 }
 
 // Jobs beside pods: a GPU that a pod holds is the pod's, and the others are the jobs'.
-func TestSlurmBesideAKubelet(t *testing.T) {
-	isolated(t, func(t *testing.T) {
-		s, err := scenario.Parse("slurm.scenario", twoGPUs+slurmLoad, os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
-		if err != nil {
-			t.Fatal(err)
-		}
-		const b = "GPU-bbbbbbbb-0000-4000-8000-000000000000"
-		pods := fmt.Sprintf("allocatable nvidia.com/gpu %s\npod ml/train-0 container main nvidia.com/gpu=%s pids=5002\n", b, b)
-		st := play(t, s, pods+slurmProcesses, "--slurm.job-mapping-dir="+jobMapping(t, map[string]string{"0": "42\n", "1": "42\n"}))
-		st.step()
-		now := st.watched(time.Minute)
-		if err := all(now.is(1, "gpu_container_allocation_ratio", GPUA, `pod="slurm/42"`),
-			now.none("gpu_container_allocation_ratio", GPUB, `pod="slurm/42"`),
-			now.is(1, "gpu_container_allocation_ratio", GPUB, `pod="train-0"`), now.is(1, "gpu_allocation_ratio", GPUA),
-			now.is(1, "gpu_allocation_ratio", GPUB),
-			now.is(1, "gpu_container_mismatch", GPUA, `pod="slurm/sEKNKTV3WPV500"`, `kind="used_not_allocated"`),
-			now.none("gpu_container_mismatch", `pod="train-0"`)); err != nil {
-			t.Error(err)
-		}
-	})
+func slurmBesideAKubelet(t *testing.T) {
+	s := parseScenario(t, twoGPUs+slurmLoad)
+	const b = "GPU-bbbbbbbb-0000-4000-8000-000000000000"
+	pods := fmt.Sprintf("allocatable nvidia.com/gpu %s\npod ml/train-0 container main nvidia.com/gpu=%s pids=5002\n", b, b)
+	st := play(t, s, pods+slurmProcesses, "--slurm.job-mapping-dir="+jobMapping(t, map[string]string{"0": "42\n", "1": "42\n"}))
+	now := st.watched(time.Minute)
+	verify(t, now.is(1, "gpu_container_allocation_ratio", GPUA, `pod="slurm/42"`),
+		now.none("gpu_container_allocation_ratio", GPUB, `pod="slurm/42"`),
+		now.is(1, "gpu_container_allocation_ratio", GPUB, `pod="train-0"`), now.is(1, "gpu_allocation_ratio", GPUA),
+		now.is(1, "gpu_allocation_ratio", GPUB),
+		now.is(1, "gpu_container_mismatch", GPUA, `pod="slurm/sEKNKTV3WPV500"`, `kind="used_not_allocated"`),
+		now.none("gpu_container_mismatch", `pod="train-0"`))
 }
 
 func TestDoctorOnSlurm(t *testing.T) {

@@ -18,8 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/common/expfmt"
-
 	"github.com/gpu-exporter/gpu-exporter/internal/proc"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
@@ -30,8 +28,12 @@ import (
 
 var update = flag.Bool("update", false, "write the goldens instead of comparing them")
 
-// childMarker names the test for which a process was started.
-const childMarker = "GPU_EXPORTER_TEST_CHILD"
+const (
+	// childMarker names the test for which a process was started.
+	childMarker = "GPU_EXPORTER_TEST_CHILD"
+	// libraryMarker has the driver branch and the library that all cases of a process load: its first one stays bound.
+	libraryMarker = "GPU_EXPORTER_TEST_LIBRARY"
+)
 
 // isolated runs body in a process of its own: a driver library stays mapped, with its scenario, as long as
 // the process that loaded it. The test fails as the child does.
@@ -46,6 +48,68 @@ func isolated(t *testing.T, body func(t *testing.T)) {
 func unraced(t *testing.T, body func(t *testing.T)) {
 	t.Helper()
 	alone(t, unracedBinary, body)
+}
+
+// cases are subtests by the driver branch that they load.
+type cases map[string][]struct {
+	name string
+	body func(t *testing.T)
+}
+
+func (c cases) add(branch, name string, body func(t *testing.T)) {
+	c[branch] = append(c[branch], struct {
+		name string
+		body func(t *testing.T)
+	}{strings.ReplaceAll(name, " ", "_"), body})
+}
+
+// run runs the cases of a branch in one process, one after the other (see unraced). It returns when all have run, in a child
+// false.
+func (c cases) run(t *testing.T) (parent bool) {
+	t.Helper()
+	if parent = os.Getenv(childMarker) == ""; parent {
+		t.Parallel()
+	}
+	t.Run("on", func(t *testing.T) {
+		for branch, list := range c {
+			t.Run(branch, func(t *testing.T) {
+				unraced(t, func(t *testing.T) {
+					t.Setenv(libraryMarker, branch+" "+buildDriver(t, branch, t.TempDir()))
+					for _, one := range list {
+						t.Run(one.name, one.body)
+					}
+				})
+			})
+		}
+	})
+	return parent
+}
+
+// TestScenarios plays the scenarios that are tests of their own, in one process.
+func TestScenarios(t *testing.T) {
+	list := cases{}
+	for name, body := range map[string]func(*testing.T){
+		"SharedContainersNeverReadZero":       sharedContainersNeverReadZero,
+		"SoleContainerNeedsOnlyTheSocket":     soleContainerNeedsOnlyTheSocket,
+		"KubeletRestartEndsNoAlloc":           kubeletRestartEndsNoAlloc,
+		"ProcessThatOutlivesItsPod":           processThatOutlivesItsPod,
+		"MIGLayoutChanges":                    migLayoutChanges,
+		"LifeOfMIGInstances":                  lifeOfMIGInstances,
+		"Bandwidth":                           bandwidth,
+		"DutyCycleIsExactAtAnyScrapeInterval": dutyCycleIsExactAtAnyScrapeInterval,
+		"CountersSinceTheStart":               countersSinceTheStart,
+		"ComputeInstances":                    computeInstances,
+		"ContainersOfComputeInstances":        containersOfComputeInstances,
+		"MPSClientsOfThreePods":               mpsClientsOfThreePods,
+		"MPSBeforeVolta":                      mpsBeforeVolta,
+		"MPSServerThatIsNone":                 mpsServerThatIsNone,
+		"SlurmWithoutAKubelet":                slurmWithoutAKubelet,
+		"SlurmWithoutTheRight":                slurmWithoutTheRight,
+		"SlurmBesideAKubelet":                 slurmBesideAKubelet,
+	} {
+		list.add("R580", name, body)
+	}
+	list.run(t)
 }
 
 // unracedBinary builds this test once more where it runs under the race detector.
@@ -88,6 +152,7 @@ func alone(t *testing.T, binary func() (string, error), body func(t *testing.T))
 	}
 	cmd := exec.Command(program, args...)
 	cmd.Env = append(os.Environ(), childMarker+"="+t.Name(),
+		"GOGC=400",                 // less work for the collector
 		"GORACE=atexit_sleep_ms=0") // under -race a process sleeps a second before it ends
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -114,7 +179,7 @@ type stage struct {
 	printed time.Time
 }
 
-// play puts the program on the scenario. It must run in an isolated process.
+// play puts the program on the scenario, and takes the first step. It must run in an isolated process.
 func play(t *testing.T, s *scenario.Scenario, pods string, flags ...string) *stage {
 	t.Helper()
 	n, err := standin.ParsePods("pods", strings.NewReader(pods))
@@ -123,27 +188,56 @@ func play(t *testing.T, s *scenario.Scenario, pods string, flags ...string) *sta
 	}
 	st := furnish(t, s, n)
 	st.begin(st.control.Time, func() { t.Error("the program requests a re-execution") }, hooks{}, flags...)
+	st.step()
+	t.Cleanup(st.close)
 	return st
+}
+
+// close shuts the driver down, so that another scenario can be played in the process.
+func (s *stage) close() {
+	s.e.sampler.Close()
+	if n := s.control.Sessions(); n != 0 {
+		s.t.Errorf("%d sessions of the driver are left open", n)
+	}
+}
+
+// buildDriver returns the library that this process loads: that of its cases, or a new one in dir.
+func buildDriver(t *testing.T, branch, dir string) string {
+	t.Helper()
+	if had, library, ok := strings.Cut(os.Getenv(libraryMarker), " "); ok && had != branch {
+		t.Fatalf("this process has the driver %s, and the scenario is of %s", had, branch)
+	} else if ok {
+		return library
+	}
+	library, err := standin.BuildFakeNVML(t.Context(), branch, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return library
+}
+
+// simulate has the driver of this process play a scenario when it is initialized next.
+func simulate(t *testing.T, s *scenario.Scenario, dir string) *scenario.Control {
+	t.Helper()
+	env, control, err := standin.Simulate(s, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { control.Close() })
+	for _, e := range env {
+		name, value, _ := strings.Cut(e, "=")
+		os.Setenv(name, value) // with cgo, also what the library's getenv sees
+	}
+	return control
 }
 
 // furnish puts up what is around the program: the driver, the kubelet and its socket, the trees of files.
 func furnish(t *testing.T, s *scenario.Scenario, n standin.KubeletNode) *stage {
 	t.Helper()
 	st := &stage{t: t, s: s, dir: t.TempDir()}
+	st.library = buildDriver(t, s.Symbols, st.dir)
+	st.control = simulate(t, s, st.dir)
 	var err error
-	if st.library, err = standin.BuildFakeNVML(t.Context(), s.Symbols, st.dir); err != nil {
-		t.Fatal(err)
-	}
-	env, control, err := standin.Simulate(s, st.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	st.control = control
-	t.Cleanup(func() { control.Close() })
-	for _, e := range env {
-		name, value, _ := strings.Cut(e, "=")
-		os.Setenv(name, value) // with cgo, also what the library's getenv sees
-	}
 	if st.trees, err = standin.WriteTrees(st.dir, s, n); err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +247,7 @@ func furnish(t *testing.T, s *scenario.Scenario, n standin.KubeletNode) *stage {
 	}
 	t.Cleanup(func() { os.RemoveAll(short) })
 	st.socket = filepath.Join(short, "kubelet.sock")
-	st.kubelet = standin.NewKubelet(control.Time)
+	st.kubelet = standin.NewKubelet(st.control.Time)
 	st.kubelet.SetNode(n)
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
@@ -268,26 +362,23 @@ func (s *stage) step() {
 // metrics is the exposition, without what differs from run to run: times that calls took, the build, the process.
 func (s *stage) metrics() string {
 	s.t.Helper()
-	families, err := s.e.metrics.Gather()
-	if err != nil {
-		s.t.Error(err)
-	}
+	return varying.ReplaceAllString(s.page(), "")
+}
+
+// page is the exposition.
+func (s *stage) page() string {
+	s.t.Helper()
 	var b strings.Builder
-	enc := expfmt.NewEncoder(&b, expfmt.NewFormat(expfmt.TypeTextPlain))
-	for _, f := range families {
-		switch f.GetName() {
-		case "gpu_exporter_call_duration_seconds", "gpu_exporter_poll_duration_seconds", "gpu_exporter_source_duration_seconds",
-			"gpu_exporter_build_info":
-			continue
-		}
-		if err := enc.Encode(f); err != nil {
-			s.t.Fatal(err)
-		}
+	if err := s.e.metrics.WriteText(&b, false, nil); err != nil {
+		s.t.Error(err)
 	}
 	return b.String()
 }
 
-func (s *stage) series() series { return parseSeries(s.metrics()) }
+var varying = regexp.MustCompile(
+	`(?m)^(# HELP |# TYPE )?gpu_exporter_(call_duration|poll_duration|source_duration|build_info)(_\w+)?[ {].*\n`)
+
+func (s *stage) series() series { return parseSeries(s.page()) }
 
 // helpGolden is the golden that keeps the HELP lines; docs/metrics.md has the text of every family.
 const helpGolden = "little"
@@ -301,21 +392,27 @@ func (s *stage) golden(name string) {
 	if name != helpGolden {
 		got = helpLine.ReplaceAllString(got, "")
 	}
+	sameFile(s.t, path, got)
+}
+
+// sameFile compares a text with a file, or writes it.
+func sameFile(t *testing.T, path, got string) {
+	t.Helper()
 	if *update {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			s.t.Fatal(err)
+			t.Fatal(err)
 		}
 		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			s.t.Fatal(err)
+			t.Fatal(err)
 		}
 		return
 	}
 	want, err := os.ReadFile(path)
 	if err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
 	if string(want) != got {
-		s.t.Errorf("the exposition is not that of %s; make generate writes it\n%s", path, difference(string(want), got))
+		t.Errorf("the exporter does not produce %s; make generate writes it\n%s", path, difference(string(want), got))
 	}
 }
 
