@@ -13,13 +13,6 @@ func activity() Group {
 	const notMIG = "in MIG mode Hopper and newer"
 	return Group{
 		Title: "Activity",
-		Intro: "The counters integrate the driver's utilization samples: the ratio of two rates is the mean " +
-			"utilization of any period, independent of the scrape interval. In the protobuf format they have start " +
-			"timestamps.",
-		Examples: []Example{
-			{"In which share of the time were tensor cores active?",
-				`rate(gpu_tensor_active_seconds_total[10m]) / rate(gpu_profiled_seconds_total[10m])`},
-		},
 		Rows: []Family{
 			seconds("gpu_busy_seconds_total", "Time during which at least one kernel was running.",
 				"nvmlDeviceGetSamples (GPU utilization), else nvmlDeviceGetUtilizationRates; in MIG mode GPM metric "+

@@ -117,15 +117,8 @@ func (f Family) HelpText() string {
 // Group is a chapter of the catalog.
 type Group struct {
 	Title string
-	// Intro is the introduction in the documentation.
-	Intro string
-	// Examples are questions and queries.
-	Examples []Example
-	Rows     []Family
+	Rows  []Family
 }
-
-// Example is a question and its PromQL query.
-type Example struct{ Question, Query string }
 
 // units are the base units in which names end.
 var units = []string{"bytes", "celsius", "hertz", "joules", "ratio", "seconds", "watts"}

@@ -16,11 +16,6 @@ func clocks() Group {
 	}
 	return Group{
 		Title: "Clocks and clock limits",
-		Examples: []Example{
-			{"Which GPUs run at other clocks than the maximum, and why?", `gpu_clock_event_active{reason!="idle"} == 1`},
-			{"In which share of the time was each GPU limited by temperature?",
-				`rate(gpu_clock_limited_seconds_total{reason=~"sw_thermal|hw_thermal"}[10m])`},
-		},
 		Rows: []Family{
 			{Name: "gpu_clock_hertz", Scope: ScopeGPU,
 				Help: "Current clock frequency.", Source: "nvmlDeviceGetClockInfo", Labels: []string{"clock"},
@@ -89,10 +84,6 @@ func modes() Group {
 	pending := func(p gpu.ModePair) bool { return p.Pending }
 	return Group{
 		Title: "Modes",
-		Examples: []Example{
-			{"Which GPUs need a reset for a mode change?",
-				`gpu_mig_mode != gpu_mig_mode_pending or gpu_ecc_mode != gpu_ecc_mode_pending`},
-		},
 		Rows: []Family{
 			mode("gpu_persistence_mode", "Whether persistence mode is enabled.", "nvmlDeviceGetPersistenceMode", "",
 				func(s *gpu.Slow) gpu.Opt[bool] { return s.PersistenceMode }),

@@ -26,24 +26,6 @@ func containers() Group {
 	}
 	return Group{
 		Title: "Containers",
-		Intro: "The containers of a GPU and `gpu_unattributed_*` add up to the GPU's total; `gpu_attribution_error_ratio` is the " +
-			"difference. A container whose activity cannot be measured has no series here, never a 0. Values of `reason`: host (a " +
-			"process outside of pods), hidden (what visible processes do not explain), unresolved (a process or an allocation that " +
-			"could not be resolved to a container), unmeasured (several containers, and no figure for each), mps " +
-			"(MPS clients, not reported one by one), driver (contexts of the driver and of the MPS server), idle " +
-			"(allocated to no container). When a container stops, its gauges are no longer exported; its counters " +
-			"are exported for five more minutes. In the protobuf format they have start timestamps, by which Prometheus 3 " +
-			"with --enable-feature=created-timestamp-zero-ingestion counts the first increment of a new container.",
-		Examples: []Example{
-			{"Which pods have not used their GPUs for 20 minutes?",
-				`sum by (node, namespace, pod) (gpu_container_allocation_ratio) and on (node, namespace, pod) ` +
-					`(time() - max by (node, namespace, pod) (gpu_container_last_busy_timestamp_seconds) > 1200)`},
-			{"Which share of its allocated GPU-time did each namespace use?",
-				`sum by (namespace) (increase(gpu_container_busy_seconds_total[1h])) / ` +
-					`sum by (namespace) (increase(gpu_container_allocated_seconds_total[1h]))`},
-			{"How many kWh did each namespace use in the last hour?",
-				`sum by (namespace) (increase(gpu_container_energy_joules_total[1h])) / 3.6e6`},
-		},
 		Rows: []Family{
 			seconds("gpu_container_busy_seconds_total",
 				"GPU busy time attributed to the container, since its allocation began.",

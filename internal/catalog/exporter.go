@@ -7,14 +7,6 @@ import (
 func exporter() Group {
 	return Group{
 		Title: "Exporter",
-		Intro: "At most `gpu_exporter_container_accounts_limit` containers, counted once per GPU, have series of their own (about " +
-			"fifteen each); the others are aggregated into `pod=\"other\"` of each GPU, with an empty namespace. The exporter also " +
-			"exposes `process_*`, " +
-			"some `go_*` (both read in the medium poll group) and `promhttp_*`.",
-		Examples: []Example{
-			{"What is the mean duration of driver calls? (Needs native histograms; otherwise divide `_sum` by " +
-				"`_count`.)", `histogram_avg(sum by (call) (rate(gpu_exporter_call_duration_seconds[10m])))`},
-		},
 		Rows: []Family{
 			{Name: "gpu_exporter_build_info", Scope: ScopeExporter,
 				Help: "Version of the exporter.", Labels: []string{"version", "revision", "goversion"},

@@ -40,17 +40,6 @@ func faults() Group {
 	}
 	return Group{
 		Title: "Errors",
-		Intro: "XIDs are read from NVML events and, where permitted, from the kernel log; an error reported by both " +
-			"is counted once. Critical codes are exported from 0 on where a data source can report them, so that the first " +
-			"occurrence is an increase. XIDs 62, 79, 119 and 120 do not arrive through NVML: without the kernel log " +
-			"(`gpu_exporter_source_up{source=\"kmsg\"}`) they are absent, never 0. Row remapping and SRAM errors: " +
-			"Ampere and newer; retired pages: data-center GPUs before it.",
-		Examples: []Example{
-			{"Which GPUs reported an XID in the last ten minutes?",
-				`sum by (node, uuid, xid) (increase(gpu_xid_events_total[10m])) > 0`},
-			{"Where did uncorrected memory errors grow?",
-				`sum by (node, uuid) (increase(gpu_ecc_errors_total{severity="uncorrected"}[1h])) > 0`},
-		},
 		Rows: []Family{
 			{Name: "gpu_xid_events_total", Scope: ScopeGPU,
 				Help: "XID errors by code.", Source: "nvmlEventSetWait and /dev/kmsg",

@@ -5,8 +5,6 @@ import "github.com/gpu-exporter/gpu-exporter/internal/gpu"
 func identity() Group {
 	return Group{
 		Title: "Identity and state",
-		Intro: "An unavailable GPU keeps the families of this chapter, its XIDs and its allocation; its other series " +
-			"are no longer exported.",
 		Rows: []Family{
 			{Name: "gpu_info", Scope: ScopeGPU,
 				Help: "Properties of the GPU.",

@@ -46,10 +46,6 @@ func links() Group {
 	const fabric = "Hopper and newer in an NVSwitch system"
 	return Group{
 		Title: "PCIe, NVLink and fabric",
-		Examples: []Example{
-			{"Which GPUs have lost a link?",
-				`gpu_nvlink_links{state="up"} < max_over_time(gpu_nvlink_links{state="up"}[1d])`},
-		},
 		Rows: []Family{
 			pcie("gpu_pcie_link_generation", "Current PCIe link generation; lower while idle.",
 				"nvmlDeviceGetCurrPcieLinkGeneration", func(p gpu.PCIeLink) gpu.Opt[int] { return p.Generation }),

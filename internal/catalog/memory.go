@@ -34,8 +34,6 @@ func memory() Group {
 	const own = "GPUs with dedicated memory"
 	return Group{
 		Title: "Memory",
-		Intro: "Total = reserved + used + free. Drivers before R510 do not report reserved memory and count it as " +
-			"used.",
 		Rows: []Family{
 			bytes("gpu_memory_total_bytes", "Total device memory.", info, own,
 				device(func(m gpu.Memory) gpu.Opt[gpu.Bytes] { return gpu.Some(m.Total) })),

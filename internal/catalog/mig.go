@@ -14,13 +14,6 @@ func mig() Group {
 	}
 	return Group{
 		Title: "MIG instances",
-		Intro: "One series per GPU instance; `mig_uuid` is the UUID of its first compute instance. An instance's " +
-			"time counts towards its GPU's multiplied by `gpu_mig_share_ratio`, or that of its compute instances by " +
-			"[their part of it](concepts.md#attribution). Activity: Hopper and newer.",
-		Examples: []Example{
-			{"How many instances of each profile are unallocated?",
-				`count by (profile) (gpu_mig_allocation_ratio == 0)`},
-		},
 		Rows: append([]Family{
 			{Name: "gpu_mig_info", Scope: ScopeInstance,
 				Help:   "Compute instances and placement of the GPU instance.",

@@ -6,19 +6,9 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-const allocationIntro = "GPU families have no pod labels, so their sums count each GPU once. A GPU whose allocation is " +
-	"unknown has no `gpu_allocation_ratio`."
-
 func ownership() Group {
 	return Group{
 		Title: "Allocation",
-		Intro: allocationIntro,
-		Examples: []Example{
-			{"Which pods is each GPU allocated to?",
-				`sum by (node, uuid, namespace, pod) (gpu_container_allocation_ratio)`},
-			{"In which containers is a GPU visible that is not allocated to them?",
-				`gpu_container_visible unless on (node, uuid, namespace, pod, container) gpu_container_allocation_ratio`},
-		},
 		Rows: []Family{
 			{Name: "gpu_allocation_ratio", Scope: ScopeGPU,
 				Help:   "Fraction of the GPU that is allocated; 0 if unallocated, absent if unknown.",

@@ -13,11 +13,6 @@ func power() Group {
 	}
 	return Group{
 		Title: "Power and energy",
-		Intro: "The rate of the energy counter is the mean power of any period; prefer it to the gauges. Limits need GPUs with " +
-			"power management.",
-		Examples: []Example{
-			{"What was the mean power of each node's GPUs?", `sum by (node) (rate(gpu_energy_joules_total[5m]))`},
-		},
 		Rows: []Family{
 			now("gpu_power_watts", "Power draw of the GPU, averaged by the driver (over 1 s on most GPUs).",
 				"NVML field 185 (scope GPU), else nvmlDeviceGetPowerUsage", "GPUs with a power sensor",

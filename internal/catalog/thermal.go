@@ -9,10 +9,6 @@ import (
 func thermal() Group {
 	return Group{
 		Title: "Temperature",
-		Examples: []Example{
-			{"Which sensors are within 5 degrees of their limit?",
-				`gpu_temperature_celsius > on (node, uuid, sensor) gpu_temperature_limit_celsius{limit="max_operating"} - 5`},
-		},
 		Rows: []Family{
 			{Name: "gpu_temperature_celsius", Scope: ScopeGPU,
 				Help:    "Temperature, by sensor.",

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/gpu-exporter/gpu-exporter/alerts"
-	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat/guide"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/reference"
 	"github.com/gpu-exporter/gpu-exporter/report/render"
@@ -51,7 +50,7 @@ func write(root string) error {
 // it summarizes (goldens, sharing fixtures) below root.
 func generate(root string) (map[string][]byte, error) {
 	files := map[string][]byte{
-		"docs/glossary.md":           []byte(catalog.Glossary()),
+		"docs/glossary.md":           []byte(reference.Glossary()),
 		"docs/metrics.md":            []byte(reference.Markdown()),
 		"docs/metrics-by-source.csv": []byte(reference.SourcesCSV()),
 		"docs/nvidia-smi.md":         []byte(reference.QueryFieldsMarkdown()),

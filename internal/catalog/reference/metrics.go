@@ -1,4 +1,4 @@
-// Package reference renders the documentation of the metrics: docs/metrics.md, docs/metrics-by-gpu.csv,
+// Package reference renders the documentation of the metrics: docs/metrics.md, docs/glossary.md, docs/metrics-by-gpu.csv,
 // docs/metrics-by-source.csv and docs/nvidia-smi.md. It is not linked into the exporter.
 package reference
 
@@ -49,8 +49,8 @@ The beginning gives the labels that a metric has beside its own:
 	}
 	for _, g := range catalog.Groups() {
 		fmt.Fprintf(&b, "\n## %s\n\n", g.Title)
-		if g.Intro != "" {
-			b.WriteString(g.Intro + "\n\n")
+		if intro := chapters[g.Title].intro; intro != "" {
+			b.WriteString(intro + "\n\n")
 		}
 		b.WriteString("| metric and own labels | meaning; *available on* |\n|---|---|\n")
 		same := map[string][]string{}
@@ -78,8 +78,8 @@ The beginning gives the labels that a metric has beside its own:
 				fmt.Fprintf(&b, "| "+of.row+" |\n", code(names))
 			}
 		}
-		for _, e := range g.Examples {
-			fmt.Fprintf(&b, "\n%s\n\n```promql\n%s\n```\n", e.Question, e.Query)
+		for _, e := range chapters[g.Title].examples {
+			fmt.Fprintf(&b, "\n%s\n\n```promql\n%s\n```\n", e.question, e.query)
 		}
 	}
 	return b.String()

@@ -249,3 +249,12 @@ func TestPendingFieldsResolve(t *testing.T) {
 		}
 	}
 }
+
+// An introduction of a group that does not exist is in no document.
+func TestChaptersAreGroups(t *testing.T) {
+	for title := range chapters {
+		if !slices.ContainsFunc(catalog.Groups(), func(g catalog.Group) bool { return g.Title == title }) {
+			t.Errorf("there is no group %q", title)
+		}
+	}
+}

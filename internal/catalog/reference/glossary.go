@@ -1,0 +1,30 @@
+package reference
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
+)
+
+// Glossary renders docs/glossary.md.
+func Glossary() string {
+	var b strings.Builder
+	b.WriteString("# Glossary of quantities\n\n" +
+		"Generated from `internal/catalog/quantity.go`. Dashboards, alerts, the report and the node page use these " +
+		"words\n" +
+		"with these definitions. All are shares of GPU-time unless they say otherwise.\n\n" +
+		"| word | label `state` | definition |\n|---|---|---|\n")
+	for _, q := range catalog.Quantities() {
+		state := ""
+		if q.State != "" {
+			state = "`" + string(q.State) + "`"
+		}
+		fmt.Fprintf(&b, "| <a id=\"%s\"></a>%s | %s | %s |\n", strings.ReplaceAll(q.Lower(), " ", "-"), q.Word, state,
+			q.Definition)
+	}
+	b.WriteString("\nThe six states of `gpu_time_seconds_total` add up to all reported GPU-time; with *not " +
+		"reported*, to all GPU-time that\n" +
+		"must have existed. A ratio whose denominator leaves a state out says so in its title.\n")
+	return b.String()
+}
