@@ -175,25 +175,46 @@ at 40s gpu 0 xid 48 gi=3
 	}
 }
 
-// Where no GPU has events that could be waited for, a wait takes its time without the driver, which would return at once; after
-// the end of the session it takes none.
+// Where there is no GPU, or none has events that could be waited for, a wait takes its time without the driver, which would return at
+// once. It ends with the session, and takes no time after it.
 func TestWaitForNoEvents(t *testing.T) {
 	r := playText(t, "gpu 0 board=b\n  SupportedEventTypes = 0x4\n")
-	r.open()
-	start := time.Now()
-	const timeout = 50 * time.Millisecond
-	if events, err := r.session.WaitEvents(timeout); len(events) > 0 || err != nil || time.Since(start) < timeout {
-		t.Errorf("%v, %v after %v", events, err, time.Since(start))
+	var err error
+	if r.session, err = r.library.Open(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		const timeout = 30 * time.Millisecond
+		start := time.Now()
+		if events, err := r.session.WaitEvents(timeout); len(events) > 0 || err != nil || time.Since(start) < timeout {
+			t.Errorf("%v, %v after %v", events, err, time.Since(start))
+		}
+		r.scan()
 	}
 	if n := r.control.Calls("nvmlEventSetWait") + r.control.Calls("nvmlEventSetWait_v2"); n != 0 {
 		t.Errorf("%d calls", n)
 	}
-	if err := r.session.Close(); err != nil {
-		t.Fatal(err)
+	if _, err := r.session.WaitEvents(soon); err != nil { // the scan has found a GPU: the next one waits
+		t.Error(err)
 	}
-	start = time.Now()
-	if _, err := r.session.WaitEvents(5 * time.Second); !errors.Is(err, gpu.ErrUninitialized) || time.Since(start) > 3*time.Second {
-		t.Errorf("after Close: %v after %v", err, time.Since(start))
+	done := make(chan error)
+	for range 2 { // one begins before Close, the other after it
+		go func() {
+			_, err := r.session.WaitEvents(time.Minute)
+			done <- err
+		}()
+		time.Sleep(20 * time.Millisecond)
+		if err := r.session.Close(); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-done:
+			if !errors.Is(err, gpu.ErrUninitialized) {
+				t.Errorf("%v", err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("a wait goes on after Close")
+		}
 	}
 }
 
@@ -264,7 +285,8 @@ func TestIdentityAfterAnError(t *testing.T) {
 	check("no UUID in this session")
 }
 
-// A GPU keeps the index under which it was first seen, also where the driver numbers it otherwise in a later session.
+// A GPU keeps the index under which it was first seen, also where the driver numbers it otherwise in a later session, and its
+// identity when it is lost there: the index of that session was another GPU's.
 func TestIndexOfAnEarlierSession(t *testing.T) {
 	r := playText(t, "system CudaDriverVersion = 0\ngpu 0 board=b\ngpu 1 board=b\nat 10s gpu 0 remove\n")
 	r.open()
@@ -275,8 +297,15 @@ func TestIndexOfAnEarlierSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.at(10 * time.Second)
-	if devs := r.open(); len(devs) != 1 || devs[0].Identity().Index != 1 || devs[0].Identity().UUID != r.scenario.GPUs[1].UUID {
-		t.Errorf("%+v", devs[0].Identity())
+	devs := r.open()
+	id := devs[0].Identity()
+	if len(devs) != 1 || id.Index != 1 || id.UUID != r.scenario.GPUs[1].UUID {
+		t.Errorf("%+v", id)
+	}
+	r.refuseCalls(nvml.ERROR_GPU_IS_LOST, "nvmlDeviceGetPciInfo", "nvmlDeviceGetFieldValues")
+	_, err := devs[0].Fast(true)
+	if lost := r.scan()[0]; !errors.Is(err, gpu.ErrLost) || lost.Identity() != id {
+		t.Errorf("%v; lost: %+v", err, lost.Identity())
 	}
 	if log := r.log.String(); strings.Count(log, `msg="NVML initialized"`) != 2 || strings.Contains(log, "driver lacks functions") {
 		t.Errorf("log:\n%s", log)
@@ -430,7 +459,7 @@ gpu 5 board=b
 	}
 }
 
-// A structure whose values are all nothing is no reading; each of its values goes to its own.
+// A structure whose values are all nothing is no reading; each of its values goes to its own. Latency is reported in microseconds.
 func TestStructures(t *testing.T) {
 	r := playText(t, `
 gpu 0 board=b
@@ -441,7 +470,11 @@ gpu 0 board=b
   PlatformInfo = chassisSerialNumber=1821 slotNumber=2 trayIndex=3 hostId=4 peerType=5 moduleId=6
   RowRemapperHistogram = max=1 high=2 partial=3 low=4 none=5
   BAR1MemoryInfo = total=300 used=20 free=280
+  EncoderStats = sessionCount=2 averageFps=30 averageLatency=4000
+  FBCStats = sessionsCount=3 averageFPS=60 averageLatency=500
+  C2cModeInfoV = isC2cEnabled=1
 gpu 1 board=b
+  C2cModeInfoV = isC2cEnabled=0
   DramEncryptionMode = current=0 pending=1
   EccMode = current=1 pending=0
   RepairStatus = bChannelRepairPending=0 bTpcRepairPending=1
@@ -451,6 +484,9 @@ gpu 1 board=b
 	m := medium(t, devs[0])
 	if got := fmt.Sprint(a.ProtectedMemory, a.DRAMEncryption, a.ECCMode, b.DRAMEncryption, b.ECCMode, b.ChannelRepair, b.TPCRepair,
 		m.Margin, m.BAR1); got != "– {true false} {false true} {false true} {true false} false true 45 {300 20}" {
+		t.Error(got)
+	}
+	if got := fmt.Sprint(a.Encoder, a.Capture, a.C2C, b.C2C); got != "{2 30 0.004} {3 60 0.0005} true false" {
 		t.Error(got)
 	}
 	if got := fmt.Sprint(a.RemapBanks); got != "map[high:2 low:4 max:1 none:5 partial:3]" {
@@ -609,9 +645,6 @@ mig gpu=0 layout="gi=1 profile=3g.40gb start=0 size=4 uuid=MIG-a ; gi=5 profile=
 // A recording is as long as asked for; who waits for the first readings hears once; its header has the program, the date and the
 // GPUs of the bus that the driver has.
 func TestRecordHeader(t *testing.T) {
-	if !inChild(t) {
-		return
-	}
 	r := playText(t, "gpu 0 board=b pci=0000:18:00.0\n")
 	pciDevice(t, r.options.SysfsRoot, "0000:18:00.0", "nvidia")
 	pciDevice(t, r.options.SysfsRoot, "0000:2a:00.0", "vfio-pci")
@@ -665,5 +698,35 @@ func TestJournalOfNoNumber(t *testing.T) {
 		{FieldId: 3, Timestamp: 5, NvmlReturn: uint32(nvml.ERROR_UNKNOWN), Value: [8]byte{7}}}).([]journal.Field)
 	if fields[0].Value != "7" || fields[1].Value != "" || fields[2].Value != "" || fields[2].Code != "UNKNOWN" {
 		t.Errorf("%+v", fields)
+	}
+}
+
+// TestHandlesOfAFailedWalk: a layout that could not be read as a whole keeps the instances before with their own handles; those
+// of the new MIG devices would give one instance the processes of another.
+func TestHandlesOfAFailedWalk(t *testing.T) {
+	r := playText(t, `
+gpu 0 board=b
+mig gpu=0 layout="gi=1 profile=3g.40gb start=0 size=4 uuid=MIG-a"
+at 20s gpu 0 mig apply layout="gi=7 profile=1g.10gb start=4 size=1 uuid=MIG-b ; gi=8 profile=1g.10gb start=5 size=1 uuid=MIG-c"
+`)
+	c := r.open()[0]
+	slow(t, c)
+	handle := c.mig.handles[0]
+	r.at(30 * time.Second)
+	devices, refuse := 0, true
+	r.library.options.Intercept = func(_ int, call string, _ any, run func() int32) int32 {
+		if call == "nvmlDeviceGetGpuInstanceId" {
+			if devices++; refuse && devices == 2 {
+				return int32(nvml.ERROR_UNKNOWN)
+			}
+		}
+		return run()
+	}
+	if got := slow(t, c).Instances; len(got) != 1 || got[0].UUID != "MIG-a" || handle == nil || c.mig.handles[0] != handle {
+		t.Errorf("after a failed walk: %+v, handles %v, before %v", got, c.mig.handles, handle)
+	}
+	refuse = false
+	if got := slow(t, c).Instances; len(got) != 2 || got[0].UUID != "MIG-b" || len(c.mig.handles) != 2 || c.mig.handles[0] == handle {
+		t.Errorf("after the walk: %+v, handles %v, before %v", got, c.mig.handles, handle)
 	}
 }

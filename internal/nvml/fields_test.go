@@ -2,6 +2,7 @@ package nvml
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
 	"testing"
 
@@ -21,6 +22,8 @@ func TestValue(t *testing.T) {
 		{"double", value{kind: nvml.VALUE_TYPE_DOUBLE, raw: raw(math.Float64bits(2.5))}, 2.5, true, 2, true},
 		{"not a number", value{kind: nvml.VALUE_TYPE_DOUBLE, raw: raw(math.Float64bits(math.NaN()))}, 0, false, 0, false},
 		{"negative double", value{kind: nvml.VALUE_TYPE_DOUBLE, raw: raw(math.Float64bits(-1))}, -1, true, 0, false},
+		{"large double", value{kind: nvml.VALUE_TYPE_DOUBLE, raw: raw(math.Float64bits(1 << 63))}, 1 << 63, true, 1 << 63, true},
+		{"larger double", value{kind: nvml.VALUE_TYPE_DOUBLE, raw: raw(math.Float64bits(1.5e19))}, 1.5e19, true, 0, false},
 		{"unsigned int", value{kind: nvml.VALUE_TYPE_UNSIGNED_INT, raw: raw(0xdeadbeef_00000007)}, 7, true, 7, true},
 		{"unsigned long", value{kind: nvml.VALUE_TYPE_UNSIGNED_LONG, raw: raw(1 << 40)}, 1 << 40, true, 1 << 40, true},
 		{"unsigned long long", value{kind: nvml.VALUE_TYPE_UNSIGNED_LONG_LONG, raw: raw(math.MaxUint64)}, math.MaxUint64, true,
@@ -55,21 +58,12 @@ func TestProfileOf(t *testing.T) {
 }
 
 func TestFaultsOf(t *testing.T) {
-	if got := faultsOf(0); len(got) != 0 {
-		t.Errorf("nothing told: %v", got)
-	}
-	// Bandwidth degraded, no route recovery, unhealthy routes not told, access timeout, wrong partition.
-	got := faultsOf(1 | 2<<2 | 0<<4 | 1<<6 | 4<<8)
-	want := map[string]bool{"degraded_bandwidth": true, "route_recovery": false, "access_timeout": true, "incorrect_configuration": true}
-	if len(got) != len(want) {
-		t.Errorf("got %v", got)
-	}
-	for fault, v := range got {
-		if w, ok := want[string(fault)]; !ok || w != v {
-			t.Errorf("%s: got %v", fault, v)
+	for mask, want := range map[uint32]string{0: "map[]", 1 << 8: "map[incorrect_configuration:false]",
+		// Bandwidth degraded, no route recovery, unhealthy routes not reported, access timeout, wrong partition.
+		1 | 2<<2 | 0<<4 | 1<<6 | 4<<8: "map[access_timeout:true degraded_bandwidth:true incorrect_configuration:true " +
+			"route_recovery:false]"} {
+		if got := fmt.Sprint(faultsOf(mask)); got != want {
+			t.Errorf("%#x: %s, want %s", mask, got, want)
 		}
-	}
-	if faultsOf(1 << 8)["incorrect_configuration"] {
-		t.Error("a correct configuration is told as a fault")
 	}
 }

@@ -109,18 +109,6 @@ at 10s driver mismatch
 	r.session = nil
 }
 
-func TestInitRefused(t *testing.T) {
-	r := playText(t, `
-system Init = !NO_PERMISSION
-gpu 0 board=b
-`)
-	_, err := r.library.Open()
-	if err == nil || !strings.Contains(err.Error(), "NO_PERMISSION") || !strings.Contains(err.Error(), "/dev/nvidiactl") ||
-		errors.Is(err, gpu.ErrNoDriver) {
-		t.Errorf("open: %v", err)
-	}
-}
-
 // TestHang: a call that hangs costs its own GPU only; the driver is not shut down under it, and let go
 // as soon as it returns.
 func TestHang(t *testing.T) {

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
@@ -77,5 +79,21 @@ gpu 1 board=b
 	medium(t, devs[1])
 	if links := medium(t, devs[1]).Links; len(links) > 0 || !slices.Contains(devs[1].NotOffered(), "link_details") {
 		t.Errorf("a GPU without: %v, %v", links, devs[1].NotOffered())
+	}
+}
+
+// A batch of links that the driver refuses as a whole is not offered: nothing of it is a value.
+func TestLinksRefused(t *testing.T) {
+	r := playText(t, "gpu 0 board=b\n  Field[138,0-1] = 5 type=ulonglong\n")
+	r.library.options.Links = true
+	c := r.open()[0]
+	r.library.options.Intercept = func(_ int, call string, _ any, run func() int32) int32 {
+		if call == "nvmlDeviceGetFieldValues" {
+			return int32(nvml.ERROR_NOT_SUPPORTED)
+		}
+		return run()
+	}
+	if m := medium(t, c); len(m.Links) != 0 || !slices.Contains(c.NotOffered(), "link_details") {
+		t.Errorf("links %v, not offered: %v", m.Links, c.NotOffered())
 	}
 }

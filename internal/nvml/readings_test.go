@@ -310,29 +310,40 @@ func readAll(t *testing.T, c *GPU) *pollGroups {
 // TestReadingsEqualTheScenario plays every shipped scenario, each against its own symbol set, and holds
 // every reading of every GPU against the scenario's answer; what the scenario or the set lacks is absent.
 func TestReadingsEqualTheScenario(t *testing.T) {
+	bySymbols := map[string][]*scenario.Scenario{}
 	for _, name := range scenarios(t) {
-		t.Run(name, func(t *testing.T) {
+		s, err := standin.Scenario(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bySymbols[s.Symbols] = append(bySymbols[s.Symbols], s)
+	}
+	for symbols, list := range bySymbols {
+		t.Run(symbols, func(t *testing.T) {
 			if !inChild(t) {
 				return
 			}
-			s, err := standin.Scenario(name)
-			if err != nil {
-				t.Fatal(err)
+			for _, s := range list {
+				t.Run(s.Name, func(t *testing.T) { checkScenario(t, s) })
 			}
-			r := play(t, s, s.Symbols)
-			r.at(20 * time.Second)
-			devs := r.open()
-			if len(devs) != len(s.GPUs) {
-				t.Fatalf("%d GPUs, want %d", len(devs), len(s.GPUs))
-			}
-			for i, c := range devs {
-				for range 3 { // the second and third must not lose what the first found
-					checkGPU(r, i, readAll(t, c))
-				}
-			}
-			checkCalls(r)
 		})
 	}
+}
+
+func checkScenario(t *testing.T, s *scenario.Scenario) {
+	t.Helper()
+	r := play(t, s, s.Symbols)
+	r.at(20 * time.Second)
+	devs := r.open()
+	if len(devs) != len(s.GPUs) {
+		t.Fatalf("%d GPUs, want %d", len(devs), len(s.GPUs))
+	}
+	for i, c := range devs {
+		for range 3 { // the second and third must not lose what the first found
+			checkGPU(r, i, readAll(t, c))
+		}
+	}
+	checkCalls(r)
 }
 
 func checkGPU(r *harness, dev int, l *pollGroups) {

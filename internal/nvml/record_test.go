@@ -68,9 +68,6 @@ var notReads = map[callID]string{
 // TestRecordAsksEverything: a recording makes every call of the guard table that reads, and asks for every
 // field and scope that the poll groups ask for. A new call or row is caught here.
 func TestRecordAsksEverything(t *testing.T) {
-	if !inChild(t) {
-		return
-	}
 	r := playText(t, "  GpmQueryDeviceSupport = 1\n  AccountingMode = 1\ngpu 0 board=b\ngpu 1 board=b\n"+
 		"process gpu=1 pid=7 busy=30% period=1s\n"+
 		"mig gpu=0 layout=\"gi=1 profile=3g.40gb start=0 size=4\"\n")
@@ -129,9 +126,6 @@ func entriesOf[T any](rows []row[T]) (list []fieldEntry) {
 // TestRecordMasks: nothing that names a GPU, a board or a process of the node is left, and the same original
 // has one replacement within a file and others in other files.
 func TestRecordMasks(t *testing.T) {
-	if !inChild(t) {
-		return
-	}
 	const gpuUUID = "5a0e4100-8c1d-4e6b-9d10-0000000000aa"
 	const migUUID = "1b3e3001-1d11-5a01-8b00-000000000510"
 	r := playText(t, `  GpmQueryDeviceSupport = 1
@@ -197,9 +191,6 @@ process gpu=2 pid=777125 gi=1 memory=1GiB busy=20%
 
 // TestRecordActivity: what GPUs and processes did is in the recording, as parts of the time.
 func TestRecordActivity(t *testing.T) {
-	if !inChild(t) {
-		return
-	}
 	r := playText(t, `  TotalEnergyConsumption = 5000 + 250000*t
   Field[83] = 5000 + 250000*t
 gpu 0 board=b
@@ -242,9 +233,6 @@ load gpu=2 busy=10% period=2s
 // TestRecordLost: a GPU that is lost, before or meanwhile, is recorded as lost; one that the bus has and the
 // driver does not know, as removed.
 func TestRecordLost(t *testing.T) {
-	if !inChild(t) {
-		return
-	}
 	r := playText(t, `gpu 0 board=b
 gpu 1 board=b
 gpu 2 board=b
@@ -277,9 +265,6 @@ at 3s gpu 1 reset_required
 
 // TestRecordRefusals: return codes, garbage and texts that would break a line are in the recording as such.
 func TestRecordRefusals(t *testing.T) {
-	if !inChild(t) {
-		return
-	}
 	r := playText(t, `gpu 0 board=b
   Name = "A \"gpu\" # of \\ sorts"
   PowerUsage = !NO_PERMISSION
@@ -319,9 +304,6 @@ at 0s gpu 0 MemoryInfo_v2 = total=80GiB used=ones free=ones reserved=480MiB
 }
 
 func TestRecordWithoutGPUs(t *testing.T) {
-	if !inChild(t) {
-		return
-	}
 	r := playText(t, "")
 	if _, err := r.recordSession("salt"); !errors.Is(err, ErrNoGPU) || !strings.Contains(err.Error(), "no GPU") {
 		t.Errorf("error %v", err)
@@ -330,9 +312,6 @@ func TestRecordWithoutGPUs(t *testing.T) {
 
 // TestRecordWithoutDriver: a driver that goes away meanwhile leaves nothing to write.
 func TestRecordWithoutDriver(t *testing.T) {
-	if !inChild(t) {
-		return
-	}
 	r := playText(t, "gpu 0 board=b\nat 3s driver unload\n")
 	text, err := r.recordSession("salt")
 	if !errors.Is(err, gpu.ErrUninitialized) || text != nil {
@@ -342,9 +321,6 @@ func TestRecordWithoutDriver(t *testing.T) {
 
 // TestRecordStops: a recording that is interrupted returns at once, with nothing.
 func TestRecordStops(t *testing.T) {
-	if !inChild(t) {
-		return
-	}
 	r := playText(t, "gpu 0 board=b\n")
 	s, err := r.library.Open()
 	if err != nil {

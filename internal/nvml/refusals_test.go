@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -20,21 +19,6 @@ func (r *harness) refuseCalls(code nvml.Return, calls ...string) {
 			}
 		}
 		return run()
-	}
-}
-
-// A GPU that is lost keeps its identity, though not even its address can be read.
-func TestLostGPUKeepsItsIdentity(t *testing.T) {
-	r := playText(t, "gpu 0 board=b uuid=GPU-a pci=0000:18:00.0\nat 10s gpu 0 lose\n")
-	c := r.open()[0]
-	id := c.Identity()
-	r.at(10 * time.Second)
-	if _, err := c.Fast(true); !errors.Is(err, gpu.ErrLost) {
-		t.Fatal(err)
-	}
-	r.refuseCalls(nvml.ERROR_GPU_IS_LOST, "nvmlDeviceGetPciInfo")
-	if again := r.scan()[0]; again.Identity() != id || !errors.Is(again.Err(), gpu.ErrLost) || id.PCI == "" {
-		t.Errorf("%+v, %v; it was %+v", again.Identity(), again.Err(), id)
 	}
 }
 
@@ -57,48 +41,18 @@ func TestScanRefused(t *testing.T) {
 	}
 }
 
-// A wait for events without GPUs returns at its end, and ends with the session.
-func TestWaitWithoutGPUs(t *testing.T) {
-	r := playText(t, "gpu 0 board=b\n")
-	s, err := r.library.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.session = s
-	start := time.Now()
-	if events, err := s.WaitEvents(30 * time.Millisecond); err != nil || len(events) != 0 || time.Since(start) < 30*time.Millisecond {
-		t.Errorf("%v, %v after %v", events, err, time.Since(start))
-	}
-	done := make(chan error)
-	go func() {
-		_, err := s.WaitEvents(time.Minute)
-		done <- err
-	}()
-	time.Sleep(20 * time.Millisecond)
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
-	select {
-	case err := <-done:
-		if !errors.Is(err, gpu.ErrUninitialized) {
-			t.Errorf("%v", err)
-		}
-	case <-time.After(10 * time.Second):
-		t.Error("a wait goes on after Close")
-	}
-}
-
-// A limit is the end of the margin less its offset, whatever the sign: 87 less -40, and less 20, are limits; 87 less 60 is none.
+// A limit is the end of the margin less its offset, whatever the sign: 87 less -40, and less 20, are limits; 87 less 60 is none, as
+// limits are 50 to 150 degrees.
 func TestOffsetsOfLimits(t *testing.T) {
-	for offset, want := range map[int]string{-40: "[{gpu slowdown 127}]", 20: "[{gpu slowdown 67}]", 37: "[{gpu slowdown 50}]",
-		-63: "[{gpu slowdown 150}]", 38: "[]", -64: "[]"} {
-		t.Run(fmt.Sprint(offset), func(t *testing.T) {
-			r := playText(t,
-				fmt.Sprintf("gpu 0 board=b\n  Temperature[gpu] = 42\n  MarginTemperature = 45\n  Field[194] = %d type=int\n", offset))
-			if got := fmt.Sprint(slow(t, r.open()[0]).TemperatureLimits); got != want {
-				t.Errorf("offset %d: %s, want %s", offset, got, want)
-			}
-		})
+	offsets, text := []int{-40, 20, 37, -63, 38, -64}, ""
+	for i, offset := range offsets {
+		text += fmt.Sprintf("gpu %d board=b\n  Temperature[gpu] = 42\n  MarginTemperature = 45\n  Field[194] = %d type=int\n", i, offset)
+	}
+	for i, c := range playText(t, text).open() {
+		want := []string{"[{gpu slowdown 127}]", "[{gpu slowdown 67}]", "[{gpu slowdown 50}]", "[{gpu slowdown 150}]", "[]", "[]"}[i]
+		if got := fmt.Sprint(slow(t, c).TemperatureLimits); got != want {
+			t.Errorf("offset %d: %s, want %s", offsets[i], got, want)
+		}
 	}
 }
 
@@ -109,27 +63,5 @@ func TestAccountsUnderMIG(t *testing.T) {
 	var to gpu.Fast
 	if ret := readAccounts(c, &to); ret != nothingToRead || c.accounts != nil || to.Accounts.Present() {
 		t.Errorf("%s, %v, %v", codeName(ret), c.accounts, to.Accounts)
-	}
-}
-
-// Field values in milliwatts are limits in watts, for every scope.
-func TestScopeLimitsAreInWatts(t *testing.T) {
-	scopes := map[string]gpu.Watts{}
-	for i := range slowValues {
-		if set := slowValues[i].set; set != nil {
-			var to gpu.Slow
-			set(&to, summed(700_000))
-			for scope, limit := range to.ScopeLimits {
-				scopes[scope] = limit
-			}
-		}
-	}
-	for scope, limit := range scopes {
-		if limit != 700 {
-			t.Errorf("%s: %v", scope, limit)
-		}
-	}
-	if len(scopes) < 6 {
-		t.Errorf("scopes %v", scopes)
 	}
 }

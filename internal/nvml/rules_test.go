@@ -86,6 +86,9 @@ func TestClassesOfCodes(t *testing.T) {
 	all := map[nvml.Return]error{nvml.ERROR_GPU_IS_LOST: gpu.ErrLost, nvml.ERROR_RESET_REQUIRED: gpu.ErrResetRequired,
 		nvml.ERROR_UNINITIALIZED: gpu.ErrUninitialized, nvml.ERROR_DRIVER_NOT_LOADED: gpu.ErrNoDriver,
 		nvml.ERROR_LIBRARY_NOT_FOUND: gpu.ErrNoDriver, nvml.ERROR_LIB_RM_VERSION_MISMATCH: gpu.ErrVersionMismatch}
+	if name := codeName(4242); name != "CODE_4242" {
+		t.Error(name)
+	}
 	for code := range nvml.Return(40) {
 		if notOffered(code) != slices.Contains(offered, code) || silent(code) != slices.Contains(quiet,
 			code) || !errors.Is(whole(code), all[code]) {
@@ -187,15 +190,6 @@ func TestWrapper(t *testing.T) {
 	} {
 		if got := wrapper(tt.maps); got != tt.want {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
-		}
-	}
-}
-
-// Limits are 50 to 150 degrees Celsius: below are distances from one, above negative ones.
-func TestPlausibleLimit(t *testing.T) {
-	for v, want := range map[float64]bool{-2: false, 49.9: false, 50: true, 89: true, 150: true, 150.1: false, 4294967288: false} {
-		if plausibleLimit(v) != want {
-			t.Errorf("%v", v)
 		}
 	}
 }

@@ -125,14 +125,3 @@ func TestProcessesByInstance(t *testing.T) {
 		t.Errorf("kinds: %v", c.kinds)
 	}
 }
-
-func TestCodes(t *testing.T) {
-	if codeName(nvml.ERROR_GPU_IS_LOST) != "GPU_IS_LOST" || codeName(4242) != "CODE_4242" {
-		t.Errorf("%s, %s", codeName(nvml.ERROR_GPU_IS_LOST), codeName(4242))
-	}
-	for code := range codeNames {
-		if whole(code) != nil && (silent(code) || notOffered(code)) {
-			t.Errorf("%s speaks for the whole GPU and is taken as silent", codeName(code))
-		}
-	}
-}
