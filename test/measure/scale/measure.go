@@ -271,15 +271,28 @@ func (m *measurement) writeHistory(ctx context.Context, dashboards []dashboard.D
 	if m.database != nil {
 		return nil
 	}
-	// Prometheus looks for new blocks once a minute.
-	for end := time.Now().Add(5 * time.Minute); time.Now().Before(end) &&
-		ctx.Err() == nil; time.Sleep(5 * time.Second) {
-		if blocks, err := value(ctx, m.servers[0], "prometheus_tsdb_blocks_loaded", time.Now()); err == nil &&
-			blocks > 0 {
+	// Prometheus looks for new blocks once a minute, also while they are written.
+	for _, s := range m.servers {
+		if err := m.loaded(ctx, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// loaded waits until a Prometheus has loaded all blocks in its data.
+func (m *measurement) loaded(ctx context.Context, s *server) error {
+	written, err := filepath.Glob(filepath.Join(m.data(s.name), "*", "meta.json"))
+	if err != nil {
+		return err
+	}
+	for end := time.Now().Add(5 * time.Minute); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(5 * time.Second) {
+		blocks, err := value(ctx, s, "prometheus_tsdb_blocks_loaded", time.Now())
+		if err == nil && int(blocks) >= len(written) {
 			return nil
 		}
 	}
-	return errors.Join(ctx.Err(), errors.New("Prometheus did not load the blocks of the history"))
+	return errors.Join(ctx.Err(), fmt.Errorf("Prometheus did not load the %d blocks of the history", len(written)))
 }
 
 // query runs the queries of the dashboards: of one server all, of the database those above node level.
