@@ -583,6 +583,10 @@ func halfHours() []Record {
 		seconds("gpu_allocated_seconds", "Allocated GPU-seconds."),
 		seconds("gpu_busy_seconds", "Busy GPU-seconds."),
 		seconds("gpu_unused_seconds", "Unused allocated GPU-seconds."),
+		{Name: "workload:gpu_unknown_seconds:increase30m", Labels: labels,
+			Help: "Allocated GPU-seconds that were neither busy nor unused: activity that was not measured.",
+			Expr: "clamp_min(workload:gpu_allocated_seconds:increase30m - (workload:gpu_busy_seconds:increase30m" +
+				" + workload:gpu_unused_seconds:increase30m or 0 * workload:gpu_allocated_seconds:increase30m), 0)"},
 		{Name: "workload:gpu_busy:ratio_p95_30m", Labels: labels,
 			Help: "95th percentile of the utilization of the busiest container.",
 			Expr: by("max", labels, "quantile_over_time(0.95, workload:gpu_busy:ratio_max[30m])")},
@@ -632,7 +636,6 @@ func requests() []Record {
 	}
 }
 
-// self is the state of the exporters.
 // readings are what dashboards show of the readings and allocations of all GPUs over hours.
 func readings() []Record {
 	return []Record{
@@ -652,6 +655,7 @@ func readings() []Record {
 	}
 }
 
+// self is the state of the exporters.
 func self() []Record {
 	return []Record{
 		{Name: "cluster:gpu_nodes:count", Help: "Nodes whose exporter is scraped.",

@@ -65,7 +65,7 @@ func capacityDashboard() Dashboard {
 					value("Allocated GPU-hours", Hours,
 						total(workload, kept(records("workload:gpu_allocated_seconds:increase30m", m)))),
 					value("Busy of measured", Ratio, measured(workload, m)).gauge(usedSteps()...),
-					value("Unknown GPU-hours", Hours, partlyMeasured(workload, m)),
+					value("Unknown GPU-hours", Hours, unmeasured(workload, m)),
 					value("Cost of unused", Number, priced(workload, kept(records("workload:gpu_unused_seconds:increase30m", m)))),
 					value("Allocated now", Number, total(workload, records("workload:gpu_allocation:sum", m))),
 					value("Idle now", Number, total(workload,

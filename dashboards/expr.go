@@ -187,24 +187,12 @@ func priced(by, hours string) string {
 // were not: a container in MIG before Hopper has no activity, which is neither busy nor unused.
 func measured(by, selector string) string {
 	busy := total(by, kept(records("workload:gpu_busy_seconds:increase30m", selector)))
-	return busy + " / (" + accounted(by, selector) + " > 0)"
+	unused := total(by, kept(records("workload:gpu_unused_seconds:increase30m", selector)))
+	return busy + " / (" + busy + " + " + unused + " > 0)"
 }
 
 func unmeasured(by, selector string) string {
-	allocated := total(by, kept(records("workload:gpu_allocated_seconds:increase30m", selector)))
-	return "clamp_min(" + allocated + " - (" + accounted(by, selector) + " or 0 * " + allocated + "), 0)"
-}
-
-// partlyMeasured is unmeasured of those of which some time was measured: a range less to read.
-func partlyMeasured(by, selector string) string {
-	return "clamp_min(" + total(by, kept(records("workload:gpu_allocated_seconds:increase30m", selector))) + " - (" +
-		accounted(by, selector) + "), 0)"
-}
-
-// accounted are the busy and unused GPU-hours.
-func accounted(by, selector string) string {
-	return total(by, kept(records("workload:gpu_busy_seconds:increase30m", selector))) + " + " +
-		total(by, kept(records("workload:gpu_unused_seconds:increase30m", selector)))
+	return total(by, kept(records("workload:gpu_unknown_seconds:increase30m", selector)))
 }
 
 // events sums a recording rule of five-minute increases over the range that is shown.

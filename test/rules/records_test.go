@@ -448,7 +448,7 @@ func recordings() []recording {
 			asks: []string{`10m | round(workload:gpu_activity:ratio_max, 0.001) | {$W,model="a"} 0.5`,
 				`10m | round(workload:gpu_activity:ratio_min, 0.001) | {$W,model="a"} 0.25`,
 				`10m | round(namespace:gpu_activity:ratio_min, 0.001) | {namespace="team",model="a"} 0.25`}},
-		everyQuantity(), everyProblem(), everyWorkload(),
+		everyQuantity(), everyProblem(), everyWorkload(), unmeasured(),
 		{name: "pods that use a GPU and hold none",
 			series: podInfo("n1", "p-0", "", "", "1x60") + podInfo("n1", "q-0", "", "", "1x60") + owner +
 				`q-0",workload_type="deployment",workload="web"} 1x60`,
@@ -579,7 +579,8 @@ func everyWorkload() recording {
 	for ask, values := range map[string][2]string{"workload:gpu_allocated_seconds:increase30m": {"2700", "1800"},
 		"workload:gpu_busy_seconds:increase30m":   {"540", "360"},
 		"workload:gpu_unused_seconds:increase30m": {"1080", "720"}, "workload:gpu_busy:ratio_p95_30m": {"0.2", "0.2"},
-		"workload:gpu_memory_used_bytes:max30m": {"20", "20"}} {
+		"workload:gpu_unknown_seconds:increase30m": {"1080", "720"},
+		"workload:gpu_memory_used_bytes:max30m":    {"20", "20"}} {
 		r.asks = append(r.asks, "60m | round("+ask+", 0.001) | "+named+"} "+values[0]+" & "+bare+"} "+values[0]+" & "+
 			lone+"} "+values[1])
 	}
@@ -587,6 +588,16 @@ func everyWorkload() recording {
 		bare+
 		`,state="idle"} 0.6 & `+lone+`,state="idle"} 0.4`)
 	return r
+}
+
+// unmeasured has a container on a GPU without activity, as in MIG before Hopper: all of its time is unknown.
+func unmeasured() recording {
+	const c = `$A,namespace="team",pod="dark-0",container="c"`
+	return recording{name: "a workload whose activity was never measured",
+		series: dev("$A", "a", "busy", "0+60x60") + "gpu_device_up{$A} 1x60\n" +
+			"gpu_container_allocated_seconds_total{" + c + "} 0+30x60\n",
+		asks: []string{"60m | round(workload:gpu_unknown_seconds:increase30m, 0.001) | " +
+			`{namespace="team",workload_type="pod",workload="dark-0",model="a"} 900`}}
 }
 
 // everyProblem has a GPU with all of them, and one of another node with none.

@@ -78,15 +78,22 @@ type series struct {
 }
 
 // rareRules are the recording rules of groups that are evaluated less often than an instant query looks back: it often
-// misses their series, so their expression is evaluated instead.
+// misses their series, so their expression is evaluated instead, with those of the ones that it reads.
 func rareRules() (map[string]alerts.Rule, map[string]time.Duration, error) {
 	groups, err := alerts.Default().RecordingRules()
 	rules, step := map[string]alerts.Rule{}, map[string]time.Duration{}
 	for _, g := range groups {
 		for _, r := range g.Rules {
-			if g.Interval >= recent {
-				rules[r.Record], step[r.Record] = r, g.Interval
+			if g.Interval < recent {
+				continue
 			}
+			r.Expr = recordName.ReplaceAllStringFunc(r.Expr, func(name string) string {
+				if read, ok := rules[name]; ok {
+					return "(" + read.Expr + ")"
+				}
+				return name
+			})
+			rules[r.Record], step[r.Record] = r, g.Interval
 		}
 	}
 	return rules, step, err
