@@ -132,6 +132,9 @@ func browse(ctx context.Context, c config, base string, uids []string) error {
 			views = append(views, uid+"?")
 		}
 	}
+	if err := chromedp.Run(ctx); err != nil { // one browser for all of them
+		return err
+	}
 	var failed []error
 	for _, view := range views {
 		if err := load(ctx, c, base, view); err != nil {
