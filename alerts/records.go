@@ -58,7 +58,9 @@ func Groups() []Group {
 			Interval: seldom},
 		{Name: "gpu-exporter-events", Records: events()},
 		{Name: "gpu-exporter-workloads", Records: workloads(), Interval: seldom},
-		{Name: "gpu-exporter-workload-time", Records: append(workloadLevels(workloadTime()), teams()...), Interval: seldom},
+		{Name: "gpu-exporter-workload-allocation", Records: append(workloadLevels(workloadAllocation()), teams()...),
+			Interval: seldom},
+		{Name: "gpu-exporter-workload-time", Records: workloadLevels(workloadTime()), Interval: seldom},
 		{Name: "gpu-exporter-workload-gauges", Records: workloadLevels(workloadGauges()), Interval: seldom},
 		{Name: "gpu-exporter-workload-activity", Records: append(gpuActivity(), workloadLevels(workloadActivity())...),
 			Interval: seldom},
@@ -485,21 +487,27 @@ func useAboveRequest() Record {
 					"(rate(gpu_busy_seconds_total[5m])) > 0.9")}
 }
 
-// workloadTime is allocation, activity and power of containers.
-func workloadTime() []perWorkload {
+// workloadAllocation is what is allocated to containers, and the power that they take.
+func workloadAllocation() []perWorkload {
 	return []perWorkload{
 		{"gpu_allocation", "sum", nil, "Allocated GPUs, including fractions.",
 			"sum by (" + onContainer + ") (gpu_container_allocation_ratio)", "sum"},
 		{"gpu_allocated_seconds", "rate5m", nil, "Allocated GPUs, mean of 5 minutes.",
 			"rate(gpu_container_allocated_seconds_total[5m])", "sum"},
+		{"gpu_power_watts", "sum", nil, "Power attributed to the containers.",
+			"rate(gpu_container_energy_joules_total[5m])", "sum"},
+	}
+}
+
+// workloadTime is how the containers spend their time on GPUs.
+func workloadTime() []perWorkload {
+	return []perWorkload{
 		{"gpu_busy_seconds", "rate5m", nil, "Busy GPUs (GPU equivalents), including GPUs that are not allocated to " +
 			"the container.", "rate(gpu_container_busy_seconds_total[5m])", "sum"},
 		{"gpu_observed_seconds", "rate5m", nil, "GPUs on which the container's activity was observed.",
 			"rate(gpu_container_observed_seconds_total[5m])", "sum"},
 		{"gpu_unused_seconds", "rate5m", []string{"state"}, "Unused allocated GPUs: gap or idle.",
 			"rate(gpu_container_unused_seconds_total[5m])", "sum"},
-		{"gpu_power_watts", "sum", nil, "Power attributed to the containers.",
-			"rate(gpu_container_energy_joules_total[5m])", "sum"},
 	}
 }
 
@@ -584,7 +592,7 @@ func halfHours() []Record {
 		seconds("gpu_busy_seconds", "Busy GPU-seconds."),
 		seconds("gpu_unused_seconds", "Unused allocated GPU-seconds."),
 		{Name: "workload:gpu_unknown_seconds:increase30m", Labels: labels,
-			Help: "Allocated GPU-seconds that were neither busy nor unused: activity that was not measured.",
+			Help: "Allocated GPU-seconds that were not measured.",
 			Expr: "clamp_min(workload:gpu_allocated_seconds:increase30m - (workload:gpu_busy_seconds:increase30m" +
 				" + workload:gpu_unused_seconds:increase30m or 0 * workload:gpu_allocated_seconds:increase30m), 0)"},
 		{Name: "workload:gpu_busy:ratio_p95_30m", Labels: labels,
