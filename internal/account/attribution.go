@@ -84,17 +84,17 @@ func (l *Ledger) modeOf(c *device, p *part, users Users) mode {
 		}
 		return modeUnknown
 	}
-	usersOn := l.usersOn(c, p, users)
+	first, n := l.usersOn(c, p, users)
 	served, untrusted := c.mpsServers(p)
 	if sole != nil && !untrusted && l.clock >= c.hiddenUntil && !l.otherUser(c, sole.key.container, users) &&
-		(len(usersOn) == 0 || len(usersOn) == 1 && usersOn[0] == (User{Container: sole.key.container})) {
+		(n == 0 || n == 1 && first == (User{Container: sole.key.container})) {
 		return modeSole
 	}
 	if served && hidesClients(c.id) || untrusted && c.mig {
 		return modeUnknown
 	}
 	// Without samples per process, busy time can be attributed only if there is a single user.
-	if len(usersOn) <= 1 || !c.mig && c.weighable {
+	if n <= 1 || !c.mig && c.weighable {
 		return modeProcess
 	}
 	return modeUnknown

@@ -6,27 +6,24 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// usersOn returns the distinct users of a part, without the driver's own processes and MPS servers.
-func (l *Ledger) usersOn(c *device, p *part, users Users) []User {
-	c.usersSeen = c.usersSeen[:0]
+// usersOn returns the first user of a part, without the driver's own processes and MPS servers, and how many there are:
+// 0, 1, or 2 for several.
+func (l *Ledger) usersOn(c *device, p *part, users Users) (first User, n int) {
 	list := c.list()
-next:
 	for i := range list {
 		if !c.on(p, &list[i]) {
 			continue
 		}
 		who := l.who(c, users, list[i].PID)
-		if who.Reason == gpu.UnattributedDriver || who.Reason == gpu.UnattributedMPS {
-			continue
+		switch {
+		case who.Reason == gpu.UnattributedDriver || who.Reason == gpu.UnattributedMPS:
+		case n == 0:
+			first, n = who, 1
+		case who != first:
+			return first, 2
 		}
-		for _, o := range c.usersSeen {
-			if o == who {
-				continue next
-			}
-		}
-		c.usersSeen = append(c.usersSeen, who)
 	}
-	return c.usersSeen
+	return first, n
 }
 
 // otherUser reports whether a process of another container or of the host was active.
@@ -46,7 +43,7 @@ func (l *Ledger) otherUser(c *device, own gpu.Container, users Users) bool {
 
 // split divides the busy time of a part, and its observed time, in proportion to the samples of its users.
 func (l *Ledger) split(c *device, p *part, busy, observed, ago float64, users Users) {
-	usersOn := l.usersOn(c, p, users)
+	first, n := l.usersOn(c, p, users)
 	_, untrusted := c.mpsServers(p)
 	switch {
 	case !(busy > 0):
@@ -58,11 +55,11 @@ func (l *Ledger) split(c *device, p *part, busy, observed, ago float64, users Us
 		// It may be an MPS server or pretend to be one: its activity must not be attributed to another container.
 		l.attributeBusy(c, credit{target{reason: gpu.UnattributedMPS}, busy}, ago)
 		return
-	case len(usersOn) == 0 || !c.mig && c.explained.some:
+	case n == 0 || !c.mig && c.explained.some:
 		// No visible process can have caused it.
 		l.attributeBusy(c, credit{target{reason: gpu.UnattributedHidden}, busy}, ago)
-	case len(usersOn) == 1:
-		l.attributeUser(c, usersOn[0], busy, ago)
+	case n == 1:
+		l.attributeUser(c, first, busy, ago)
 	default:
 		l.attributeBusy(c, credit{target{reason: gpu.UnattributedUnmeasured}, busy}, ago)
 		return // nothing was measured per user, so there is no observed time
@@ -73,7 +70,7 @@ func (l *Ledger) split(c *device, p *part, busy, observed, ago float64, users Us
 		}
 	}
 	for _, r := range l.alive[c.id.UUID] {
-		if r.uses && !r.isAllocated && (!c.mig || len(usersOn) == 1 && usersOn[0] == User{Container: r.key.container}) {
+		if r.uses && !r.isAllocated && (!c.mig || n == 1 && first == User{Container: r.key.container}) {
 			r.observed += observed
 		}
 	}

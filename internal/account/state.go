@@ -179,8 +179,7 @@ type device struct {
 	weightsAge                       int // readings since a process had a sample
 	weighed                          []weighed
 	explained                        explained
-	hiddenUntil                      float64 // ledger's clock until which hidden work is expected beside a sole container
-	usersSeen                        []User
+	hiddenUntil                      float64  // ledger's clock until which hidden work is expected beside a sole container
 	servers                          []server // MPS servers in the last process list
 	everMPS                          bool
 	visible, everVisible             bool
