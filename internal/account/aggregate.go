@@ -97,6 +97,7 @@ func (l *Ledger) drop(key rowKey) {
 		l.aggregation.accounts--
 	}
 	delete(l.rows, key)
+	l.order = nil
 }
 
 // aggregate creates the accounts of h's allocations and renames those above the limit to OtherContainers. It does not
@@ -244,7 +245,7 @@ func (l *Ledger) row(c *device, container gpu.Container) *row {
 	if r == nil {
 		r = &row{key: key, ended: true, endedAt: l.clock, releasedAt: never, usedAt: never,
 			created: l.now.Add(-l.elapsed)} // what this poll adds was measured since the previous one
-		l.rows[key] = r
+		l.rows[key], l.order = r, nil
 		if key.container != gpu.OtherContainers {
 			l.aggregation.accounts++
 		}

@@ -157,6 +157,47 @@ func TestAllocationsOfUnknownGPUsAreBounded(t *testing.T) {
 	}
 }
 
+// What is kept from the polls before is what the ledger would compute now, whatever changes.
+func TestNothingIsOutdated(t *testing.T) {
+	w := newWorldOf(t, Options{Accounts: 3}, "A", "B")
+	a, b := w.devices[0], w.devices[1]
+	a.slow, b.id.Index = migSlow(2), -1
+	w.allocs.List = []gpu.Allocation{holdInstance("p", "A", "MIG-1", 1), allocate("q", "B", .5), allocate("r", "X", 1)}
+	limited := func(limit gpu.Bytes) {
+		b.medium = &gpu.Medium{Cgroups: []gpu.CgroupMemory{{Container: pod("q"), Used: 1, Limit: gpu.Some(limit)}}}
+	}
+	for _, step := range []struct {
+		name   string
+		change func()
+	}{
+		{"the first poll", func() {}}, {"nothing", func() {}},
+		{"the size of an instance", func() { a.slow = migSlow(2); a.slow.Instances[0].Share = gpu.Some(gpu.Ratio(2. / 7)) }},
+		{"an index", func() { b.id.Index = 1 }},
+		{"a new GPU", func() { w.devices = append(w.devices, &fakeGPU{id: gpu.Identity{UUID: "X", Index: 2}}) }},
+		{"a limit", func() { limited(5) }}, {"another limit", func() { limited(6) }}, {"no limit", func() { b.medium = nil }},
+		{"unresolved devices", func() { w.allocs.Unresolved = []gpu.Unresolved{{Container: pod("s"), Resource: "x", Devices: 1}} }},
+		{"a share", func() {
+			w.allocs.List = []gpu.Allocation{w.allocs.List[0], allocate("q", "B", 1), allocate("r", "X", 1)}
+		}},
+		{"pods", func() { w.allocs.Pods = []gpu.PodRef{{Namespace: "t", Pod: "p"}} }},
+		{"a forgotten GPU", func() { w.Forget("X"); w.devices = w.devices[:2] }},
+		{"too many containers", func() { w.allocs.List = append(w.allocs.List, allocate("s", "A", 1)) }},
+	} {
+		poll := func() string {
+			w.step(0)
+			a := w.Accounts()
+			a.Aggregations = 0
+			return fmt.Sprintf("%+v %+v %+v %v", w.Allocations(), w.InForce(), a, w.device("B").AllocationRatio)
+		}
+		step.change()
+		got := poll()
+		w.placed, w.published = false, nil
+		if want := poll(); got != want {
+			t.Errorf("%s:\n%s, want\n%s", step.name, got, want)
+		}
+	}
+}
+
 func TestTogether(t *testing.T) {
 	early, late := time.Unix(1, 0), time.Unix(2, 0)
 	a := gpu.Allocation{Share: gpu.Some(gpu.Ratio(.5)), Source: "podresources", Since: gpu.Some(late), MemoryLimit: gpu.Some(gpu.Bytes(3))}

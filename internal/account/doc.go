@@ -9,5 +9,5 @@
 // total and the remainder is never dropped, so they add up to it. The attribution error is computed from totals that
 // are kept separately, so that a mistake is visible.
 //
-// A Ledger belongs to one goroutine. What it returns is copied and may be kept.
+// A Ledger belongs to one goroutine. What it returns may be kept, and must not be modified.
 package account

@@ -35,6 +35,7 @@ func (l *Ledger) Reopened() {
 func (l *Ledger) Forget(u gpu.UUID) {
 	delete(l.devices, u)
 	delete(l.alive, u)
+	l.placed = false
 	for key := range l.rows {
 		if key.device == u {
 			l.drop(key)
@@ -70,7 +71,10 @@ func (l *Ledger) deviceOf(id gpu.Identity) *device {
 	c := l.devices[id.UUID]
 	if c == nil {
 		c = newGPU(id, l.now.Add(-l.elapsed))
-		l.devices[id.UUID] = c
+		l.devices[id.UUID], l.placed = c, false
+	}
+	if c.id.Index != id.Index {
+		l.published = nil
 	}
 	c.id = id
 	if id.PCI != "" && string(id.UUID) != string(id.PCI) && l.pci[id.PCI] != id.UUID {
@@ -134,6 +138,7 @@ func (l *Ledger) advanceGPU(r *Reading, elapsed float64, users Users) {
 	}
 	if r.Slow != nil && c.layout(r.Slow) {
 		l.place(c)
+		l.published = nil
 	}
 	for p := range c.all {
 		p.added = increment{}
@@ -342,8 +347,13 @@ func (c *device) publishErrors(live bool) []gpu.AttributionError {
 
 // Containers returns the accounts of the containers, by container, then GPU.
 func (l *Ledger) Containers() []gpu.ContainerGPU {
+	if l.order == nil {
+		l.order = slices.Collect(maps.Values(l.rows))
+		gpu.Sort(l.order, func(a, b *row) int { return a.key.compare(b.key) })
+	}
 	out := make([]gpu.ContainerGPU, 0, len(l.rows))
-	for key, r := range l.rows {
+	for _, r := range l.order {
+		key := r.key
 		c := l.devices[key.device]
 		if c == nil {
 			continue
@@ -380,18 +390,28 @@ func (l *Ledger) Containers() []gpu.ContainerGPU {
 		}
 		out = append(out, row)
 	}
-	gpu.Sort(out, func(a, b gpu.ContainerGPU) int {
-		if d := a.Container.Compare(b.Container); d != 0 {
-			return d
-		}
-		return strings.Compare(string(a.GPU), string(b.GPU))
-	})
 	return out
 }
 
 // Allocations returns the current allocations with the share of the physical GPU that each takes, by container, then
 // GPU.
 func (l *Ledger) Allocations() []gpu.ContainerAllocation {
+	if l.published == nil {
+		l.published = l.physicalAllocations()
+	}
+	out := l.published
+	for _, c := range l.devices {
+		if charged, _ := l.charged(c); len(charged) > 0 {
+			out = slices.Clone(out)
+			l.limitByCgroup(out)
+			break
+		}
+	}
+	return out
+}
+
+// physicalAllocations returns the allocations without the limits of cgroups.
+func (l *Ledger) physicalAllocations() []gpu.ContainerAllocation {
 	out := make([]gpu.ContainerAllocation, 0, len(l.allocs.List))
 	for i := range l.allocs.List {
 		h := &l.allocs.List[i]
@@ -423,7 +443,6 @@ func (l *Ledger) Allocations() []gpu.ContainerAllocation {
 		}
 		return strings.Compare(string(a.Instance), string(b.Instance))
 	})
-	l.limitByCgroup(out)
 	return out
 }
 

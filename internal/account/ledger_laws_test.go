@@ -193,16 +193,15 @@ func TestMismatchAfterADelay(t *testing.T) {
 	if m := w.container("p", "A").Mismatch; len(m) != 1 || m[0] != "used_not_allocated" {
 		t.Errorf("%v after %v s", m, w.now)
 	}
+	w.allocs.Unresolved = []gpu.Unresolved{{Container: pod("p"), Resource: "r", Devices: 1}}
+	w.step(2)
+	if m := w.container("p", "A").Mismatch; len(m) != 1 || m[0] != "used_other_gpu" {
+		t.Errorf("%v although something is allocated to it", m)
+	}
 	w.allocs.Known = false
 	w.step(2)
 	if m := w.container("p", "A").Mismatch; m != nil {
 		t.Errorf("%v although allocations are unknown", m)
-	}
-	w.allocs = gpu.Allocations{Known: true, Configured: true,
-		Unresolved: []gpu.Unresolved{{Container: pod("p"), Resource: "r", Devices: 1}}}
-	w.step(2)
-	if m := w.container("p", "A").Mismatch; len(m) != 1 || m[0] != "used_other_gpu" {
-		t.Errorf("%v although something is allocated to it", m)
 	}
 	w.allocs = gpu.Allocations{Known: true, Configured: true, List: []gpu.Allocation{allocate("p", "A", .5)}}
 	w.steps(20, 2)

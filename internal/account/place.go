@@ -19,6 +19,13 @@ const (
 
 // setAllocations applies new allocations to the period that starts now.
 func (l *Ledger) setAllocations(h gpu.Allocations) {
+	if l.placed && h.Known == l.allocs.Known && h.Uncertain == l.allocs.Uncertain && slices.Equal(h.List, l.allocs.List) &&
+		slices.Equal(h.Unresolved, l.allocs.Unresolved) {
+		h.List = l.allocs.List // byGPU refers to it
+		l.allocs = h
+		return
+	}
+	l.published = nil
 	clear(l.allocatedTo)
 	for i := range h.List {
 		l.allocatedTo[h.List[i].Container] = true
@@ -56,6 +63,7 @@ func (l *Ledger) setAllocations(h gpu.Allocations) {
 	for _, c := range l.devices {
 		l.place(c)
 	}
+	l.placed = true
 }
 
 // place assigns the allocations of a GPU to its parts.

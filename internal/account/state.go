@@ -29,6 +29,7 @@ type Ledger struct {
 
 	devices map[gpu.UUID]*device
 	rows    map[rowKey]*row
+	order   []*row              // rows by container, then GPU; nil until it is needed after a change
 	alive   map[gpu.UUID][]*row // rows of each GPU that is allocated to or used by the container
 
 	// allocs apply to the period that starts at clock.
@@ -38,6 +39,8 @@ type Ledger struct {
 	cgroups     map[gpu.PCIAddress][]gpu.CgroupMemory
 	allocatedTo map[gpu.Container]bool
 	generation  uint64
+	placed      bool                      // allocs apply to every GPU
+	published   []gpu.ContainerAllocation // nil once they may be different. Views share it
 
 	events, kernelLog bool // data sources of XIDs
 	// xids and pci also cover GPUs that fell off the bus.

@@ -19,6 +19,9 @@ const maxPending = 1024
 // doubled.
 type xidCounts struct {
 	codes map[int]*xidCode
+	// published is what publish returned last for these sources; nil once it may be different. Views share it.
+	published []gpu.XIDCount
+	sources   [2]bool
 }
 
 type xidCode struct {
@@ -42,6 +45,7 @@ func (b *xidCounts) add(e gpu.XIDEvent) {
 	if e.XID <= 0 {
 		return // clock events have been reported as XID 0
 	}
+	b.published = nil
 	c := b.codes[e.XID]
 	if c == nil {
 		c = &xidCode{}
@@ -77,6 +81,7 @@ func (b *xidCounts) add(e gpu.XIDEvent) {
 
 // merge adds the counts of the same GPU under another name.
 func (b *xidCounts) merge(o *xidCounts) {
+	b.published = nil
 	for code, from := range o.codes {
 		c := b.codes[code]
 		if c == nil {
@@ -100,7 +105,11 @@ const attributedFor = 5 * time.Minute
 // publish returns the counts by code. The critical codes start at 0 where a data source would report them: without one,
 // a 0 would say that there was no such error.
 func (b *xidCounts) publish(now time.Time, nvml, kernelLog bool) []gpu.XIDCount {
-	out := make([]gpu.XIDCount, 0, len(b.codes))
+	sources := [2]bool{nvml, kernelLog}
+	if b.published != nil && b.sources == sources {
+		return b.published
+	}
+	out, lasting := make([]gpu.XIDCount, 0, len(b.codes)), true
 	for code, c := range b.codes {
 		x := gpu.XIDCount{XID: code, Count: c.count}
 		if !c.last.IsZero() {
@@ -108,6 +117,7 @@ func (b *xidCounts) publish(now time.Time, nvml, kernelLog bool) []gpu.XIDCount 
 		}
 		if now.Sub(c.at) < attributedFor {
 			x.GI, x.Container = c.gi, c.container
+			lasting = false
 		}
 		out = append(out, x)
 	}
@@ -117,5 +127,8 @@ func (b *xidCounts) publish(now time.Time, nvml, kernelLog bool) []gpu.XIDCount 
 		}
 	}
 	gpu.Sort(out, func(a, b gpu.XIDCount) int { return a.XID - b.XID })
+	if b.published, b.sources = nil, sources; lasting {
+		b.published = out
+	}
 	return out
 }

@@ -52,11 +52,13 @@ func TestCountsUnderTwoNames(t *testing.T) {
 		l.Event(gpu.XIDEvent{PCI: pci, XID: 79, Time: at(c.byAddress), Source: gpu.SourceNVML, Container: c.container, GI: gpu.Some(1)})
 		l.Event(gpu.XIDEvent{PCI: pci, XID: 31, Time: at(1), Source: gpu.SourceKmsg})
 		l.Event(gpu.XIDEvent{XID: 31, Time: at(1), Source: gpu.SourceKmsg}) // of no GPU
+		g := gpu.GPU{Identity: gpu.Identity{UUID: "GPU-a"}}
+		if l.Fill(&g); len(g.XIDs) != 1 {
+			t.Fatalf("%s: %+v before the GPU has its address", c.name, g.XIDs)
+		}
 		l.Advance(Poll{Now: at(30), GPUs: []Reading{{Identity: gpu.Identity{UUID: "GPU-a", PCI: pci}}}})
 		l.Event(gpu.XIDEvent{GPU: "GPU-a", XID: 79, Time: at(c.byAddress), Source: gpu.SourceKmsg})
-		g := gpu.GPU{Identity: gpu.Identity{UUID: "GPU-a"}}
-		l.Fill(&g)
-		if len(g.XIDs) != 2 || g.XIDs[0].XID != 31 || g.XIDs[0].Count != 1 {
+		if l.Fill(&g); len(g.XIDs) != 2 || g.XIDs[0].XID != 31 || g.XIDs[0].Count != 1 {
 			t.Fatalf("%s: %+v", c.name, g.XIDs)
 		}
 		if x := g.XIDs[1]; x.XID != 79 || x.Count != 2 || x.Last != gpu.Some(at(20)) || x.Container != c.current {

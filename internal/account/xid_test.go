@@ -79,6 +79,14 @@ func TestXIDsOfTheLedger(t *testing.T) {
 	if x := got[48]; x.Count != 0 || x.Last.Present() {
 		t.Errorf("48 never happened: %+v", x)
 	}
+	// A GPU of which nothing was reported, and its address.
+	other := gpu.GPU{Identity: gpu.Identity{UUID: "GPU-b", PCI: "0000:19:00.0"}}
+	l.Fill(&other)
+	l.Event(gpu.XIDEvent{PCI: other.PCI, XID: 31, Time: at(100), Source: gpu.SourceKmsg})
+	l.Advance(Poll{Now: at(101), GPUs: []Reading{{Identity: other.Identity}}, Events: true, KernelLog: true})
+	if l.Fill(&other); len(other.XIDs) != len(gpu.CriticalXIDs())+1 {
+		t.Errorf("%+v", other.XIDs)
+	}
 }
 
 // TestXIDsStartWhereTheyCanBeReported: a 0 without a data source that reports the code would say that there was no error.
@@ -93,8 +101,11 @@ func TestXIDsStartWhereTheyCanBeReported(t *testing.T) {
 	} {
 		l := New(Options{})
 		id := gpu.Identity{UUID: "GPU-a", XIDEvents: tt.registered}
-		l.Advance(Poll{Now: epoch, GPUs: []Reading{{Identity: id}}, Events: tt.events, KernelLog: tt.kernelLog})
 		c := gpu.GPU{Identity: id}
+		if l.Fill(&c); len(c.XIDs) != 0 {
+			t.Errorf("%+v: %d codes before the first poll", tt, len(c.XIDs))
+		}
+		l.Advance(Poll{Now: epoch, GPUs: []Reading{{Identity: id}}, Events: tt.events, KernelLog: tt.kernelLog})
 		if l.Fill(&c); len(c.XIDs) != tt.want {
 			t.Errorf("%+v: %d codes", tt, len(c.XIDs))
 		}
