@@ -18,9 +18,9 @@ const maxFailures = 3
 func (j job) do(watch func() time.Time) *reading {
 	a := &reading{job: j}
 	for i, read := range []func() error{
-		func() (err error) { a.fast, err = j.from.Fast(j.samples); return err },
-		func() (err error) { a.medium, err = j.from.Medium(); return err },
-		func() (err error) { a.slow, err = j.from.Slow(); return err },
+		func() (err error) { a.fast = new(gpu.Fast); *a.fast, err = j.from.Fast(j.samples); return err },
+		func() (err error) { a.medium = new(gpu.Medium); *a.medium, err = j.from.Medium(); return err },
+		func() (err error) { a.slow = new(gpu.Slow); *a.slow, err = j.from.Slow(); return err },
 	} {
 		if !j.pollGroups[i] {
 			continue
@@ -140,11 +140,11 @@ func (s *Sampler) accept(a *reading) {
 	t.pending, t.hung = false, false
 	filter := s.ledger.Filter()
 	ok := false
-	if a.attempted[pollFast] && record(s, t, &t.fast, &a.fast, a.errs[pollFast], filter.Fast) {
+	if a.attempted[pollFast] && record(s, t, &t.fast, a.fast, a.errs[pollFast], filter.Fast) {
 		ok, t.freshFast = true, true
 		if a.samples {
-			s.measureRing(t, &a.fast)
-			t.sampled, t.freshSamples = sampledProcesses(&a.fast), true
+			s.measureRing(t, a.fast)
+			t.sampled, t.freshSamples = sampledProcesses(a.fast), true
 			if a.fast.Busy.Present() {
 				t.sampledAt = s.clock
 			}
@@ -163,7 +163,7 @@ func (s *Sampler) accept(a *reading) {
 			}
 		}
 		before := t.medium.value.Or(&gpu.Medium{}).Processes.Or(nil)
-		if record(s, t, &t.medium, &a.medium, a.errs[pollMedium], func(m *gpu.Medium) {
+		if record(s, t, &t.medium, a.medium, a.errs[pollMedium], func(m *gpu.Medium) {
 			if u, found := t.guard.Check(&t.id, s.session.system.Or(gpu.System{}).Wrapper, m); found {
 				s.log.Warn("memory readings dropped", "gpu", t.id.UUID, "reason", u.Reason, "detail", u.Detail)
 			}
@@ -187,10 +187,10 @@ func (s *Sampler) accept(a *reading) {
 			}
 		}
 	}
-	if a.attempted[pollSlow] && record(s, t, &t.slow, &a.slow, a.errs[pollSlow], filter.Slow) {
+	if a.attempted[pollSlow] && record(s, t, &t.slow, a.slow, a.errs[pollSlow], filter.Slow) {
 		ok = true
-		t.layout = &a.slow
-		s.watchMIG(t, &a.slow)
+		t.layout = a.slow
+		s.watchMIG(t, a.slow)
 	}
 	if a.renewed {
 		t.notOffered = a.notOffered

@@ -434,7 +434,7 @@ func TestEachPollGroupCounts(t *testing.T) {
 		for _, err := range []error{nil, errOdd} {
 			s := New(Options{})
 			dev := &tracked{}
-			r := &reading{job: job{dev: dev}}
+			r := &reading{job: job{dev: dev}, fast: &gpu.Fast{}, medium: &gpu.Medium{}, slow: &gpu.Slow{}}
 			r.attempted[group], r.errs[group] = true, err
 			s.accept(r)
 			read := err == nil

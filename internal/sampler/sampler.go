@@ -34,6 +34,7 @@ func New(o Options) *Sampler {
 	s := &Sampler{o: o, log: o.Logger, fast: o.Fast,
 		ledger: account.New(account.Options{MaxLag: max(5*time.Second, o.Fast*5/2), Accounts: o.Accounts,
 			Processes: o.Processes}),
+		users: account.Users{}, usersBefore: account.Users{}, resolved: map[int]bool{},
 		readings: make(chan *reading, 256), results: make(chan result, 1), changed: make(chan struct{}, 1)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -211,8 +212,9 @@ func (s *Sampler) allocate() {
 // findUsers resolves every process that was listed or sampled, in this poll if it is new, or was listed or sampled
 // again: its PID may have been reused.
 func (s *Sampler) findUsers() account.Users {
-	users := make(account.Users, len(s.users))
-	resolved := map[int]bool{} // in this poll
+	users, resolved := s.usersBefore, s.resolved
+	clear(users)
+	clear(resolved)
 	find := func(pid int, again bool) {
 		if resolved[pid] {
 			return
@@ -241,6 +243,6 @@ func (s *Sampler) findUsers() account.Users {
 			find(p, t.freshSamples)
 		}
 	}
-	s.users = users
+	s.users, s.usersBefore = users, s.users
 	return users
 }

@@ -183,7 +183,9 @@ type Sampler struct {
 	allocations gpu.Allocations
 	pending     gpu.Opt[gpu.Allocations] // as of the beginning of this poll, for the inventory of that time
 	others      []gpu.Source             // of Options.Sources in this poll
-	users       map[int]account.User
+	users       account.Users
+	usersBefore account.Users // of the poll before: its memory is used again
+	resolved    map[int]bool  // PIDs that were resolved in this poll
 	durations   [3]gpu.Opt[time.Duration]
 	success     gpu.Opt[time.Time]
 	errors      uint64
@@ -267,9 +269,9 @@ type job struct {
 // reading is the result of a job.
 type reading struct {
 	job
-	fast       gpu.Fast
-	medium     gpu.Medium
-	slow       gpu.Slow
+	fast       *gpu.Fast // of the poll groups that were attempted
+	medium     *gpu.Medium
+	slow       *gpu.Slow
 	errs       [3]error
 	attempted  [3]bool
 	durations  [3]time.Duration
@@ -346,7 +348,7 @@ const (
 	historyPoints = 60
 )
 
-// history is the last minutes of a GPU, for the node page. points is replaced, never modified: views share it.
+// history is the last minutes of a GPU, for the node page. Views share points: elements are only added.
 type history struct {
 	points         []gpu.HistoryPoint
 	next           time.Duration

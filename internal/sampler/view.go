@@ -33,7 +33,7 @@ func (p *history) add(clock time.Duration, now time.Time, c *gpu.GPU) {
 		point.Power = f.Power
 	}
 	old := max(0, len(p.points)+1-historyPoints)
-	p.points = append(slices.Clone(p.points[old:]), point)
+	p.points = append(p.points[old:], point)
 }
 
 // publish builds a view and stores it.
