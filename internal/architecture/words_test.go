@@ -97,6 +97,7 @@ func TestWords(t *testing.T) {
 		patterns = append(patterns, p)
 	}
 	forbidden := regexp.MustCompile(`(?i)\b(?:` + strings.Join(patterns, "|") + `)\b`)
+	of := map[string][]string{} // the words of each identifier
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -123,7 +124,10 @@ func TestWords(t *testing.T) {
 			case *ast.ImportSpec:
 				return false
 			case *ast.Ident:
-				for _, w := range identifierWords(n.Name) {
+				if of[n.Name] == nil {
+					of[n.Name] = identifierWords(n.Name)
+				}
+				for _, w := range of[n.Name] {
 					if instead := cmp.Or(words[w], names[w]); instead != "" {
 						report(n.Pos(), n.Name, w, instead)
 					}
