@@ -3,7 +3,6 @@ package rules_test
 import (
 	"cmp"
 	"fmt"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -21,7 +20,7 @@ type recording struct {
 }
 
 // GPU is a GPU's info and its seconds, all of one use.
-func dev(labels, model, use, values string) string {
+func dev(labels, model, use string) string {
 	text := ""
 	if model != "" {
 		text = `gpu_info{` + labels + `,model="` + model + `"} 1x60` + "\n"
@@ -29,14 +28,12 @@ func dev(labels, model, use, values string) string {
 	for _, u := range []string{"busy", "gap", "idle", "unallocated", "unavailable", "unknown"} {
 		v := "0x60"
 		if u == use {
-			v = values
+			v = "0+60x60"
 		}
 		text += `gpu_time_seconds_total{` + labels + `,state="` + u + `"} ` + v + "\n"
 	}
 	return text
 }
-
-func node2(gpu string) string { return `node="n2",uuid="GPU-` + gpu + `",gpu="` + gpu + `"` }
 
 // podOn is a container that is at work on a GPU all the time.
 func podOn(labels, pod, values, alloc string) string {
@@ -48,8 +45,7 @@ func podOn(labels, pod, values, alloc string) string {
 }
 
 func podInfo(node, pod, kind, workload, values string) string {
-	return `gpu_pod_info{node="` + node + `",namespace="team",pod="` + pod + `",pod_uid="u-` + pod +
-		`",workload_type="` + kind +
+	return `gpu_pod_info{node="` + node + `",namespace="team",pod="` + pod + `",pod_uid="u-` + pod + `",workload_type="` + kind +
 		`",workload="` + workload + `"} ` + values + "\n"
 }
 
@@ -70,9 +66,9 @@ func recordings() []recording {
 	const old = `node="n3",uuid="GPU-E",gpu="0"`
 	return []recording{
 		{name: "the first label of each dimension, of what has GPUs",
-			series: dev("$A", "a", "busy", "0+60x60") + dev(node2("C"), "b", "idle", "0+60x60") +
-				"gpu_device_up{$A} 1x60\ngpu_device_up{" + node2("C") + "} 1x60\n" + podOn("$A", "p", "0+60x60", "1x60") +
-				`gpu_container_allocated_seconds_total{` + node2("C") + `,namespace="other",pod="q",container="c"} 0+60x60
+			series: dev("$A", "a", "busy") + dev("$C", "b", "idle") +
+				"gpu_device_up{$A} 1x60\ngpu_device_up{$C} 1x60\n" + podOn("$A", "p", "0+60x60", "1x60") +
+				`gpu_container_allocated_seconds_total{$C,namespace="other",pod="q",container="c"} 0+60x60
 				kube_node_labels{node="n1",label_node_pool="x",label_eks_amazonaws_com_nodegroup="big",` +
 				`label_topology_kubernetes_io_zone="z"} 1x60
 				kube_node_labels{node="n9",label_node_pool="cpu"} 1x60
@@ -90,13 +86,12 @@ func recordings() []recording {
 			asks: []string{"40m | gpu:gpu_temperature_celsius:top20 | gpu:gpu_temperature_celsius:top20{$A} 70",
 				`40m | round(pod:gpu_unused_seconds:top20, 0.001) | {node="n1",namespace="team",pod="p"} 0.5`}},
 		{name: "each second of each GPU once, whatever the GPU",
-			series: dev("$A", "a", "busy", "0+60x60") + dev("$B", "a", "idle", "0+60x60") + dev(node2("C"), "b",
-				"unallocated", "0+60x60") +
-				dev(node2("D"), "", "unavailable", "0+60x60") + // lost before it was ever read: no gpu_info
+			series: dev("$A", "a", "busy") + dev("$B", "a", "idle") + dev("$C", "b", "unallocated") +
+				dev("$D", "", "unavailable") + // lost before it was ever read: no gpu_info
 				`gpu_device_up{$A} 1x60
 				gpu_device_up{$B} 1x60
-				gpu_device_up{` + node2("C") + `} 1x60
-				gpu_device_up{` + node2("D") + `} 0x60`,
+				gpu_device_up{$C} 1x60
+				gpu_device_up{$D} 0x60`,
 			asks: []string{
 				`10m | round(sum(model:gpu_time_seconds:rate5m), 0.001) | {} 4`,
 				`10m | round(sum by (node) (node:gpu_time_seconds:rate5m), 0.001) | {node="n1"} 2 & {node="n2"} 2`,
@@ -109,7 +104,7 @@ func recordings() []recording {
 					`node:gpu_device_up:count{node="n2"} 1`,
 			}},
 		{name: "a GPU in MIG mode, before Hopper: no activity, and still a GPU",
-			series: dev("$A", "a", "unknown", "0+60x60") + `gpu_device_up{$A} 1x60
+			series: dev("$A", "a", "unknown") + `gpu_device_up{$A} 1x60
 				gpu_allocation_ratio{$A} 0.5x60
 				gpu_container_allocation_ratio{$A,$P,container="c",resource="nvidia_com_mig_3g_20gb",mig_uuid="MIG-1"} 0.5x60
 				gpu_container_allocation_ratio{$A,$Q,container="c"} 0x60
@@ -127,9 +122,8 @@ func recordings() []recording {
 				`10m | sum(model:gpu_schedulable:sum) | {} 0`,
 			}},
 		{name: "a pod of which nothing is known is its own workload",
-			series: dev("$A", "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x60", "1x60") + podInfo("n1", "p-0",
-				"",
-				"", "1x60") + "gpu_energy_joules_total{$A} 0+6000x60\ngpu_power_limit_watts{$A} 400x60\n",
+			series: dev("$A", "a", "busy") + podOn("$A", "p-0", "0+60x60", "1x60") + podInfo("n1", "p-0", "", "", "1x60") +
+				"gpu_energy_joules_total{$A} 0+6000x60\ngpu_power_limit_watts{$A} 400x60\n",
 			asks: []string{
 				`10m | round(workload:gpu_allocated_seconds:rate5m, 0.001) | {namespace="team",workload_type="pod",workload="p-0",` +
 					`model="a"} 1`,
@@ -142,22 +136,22 @@ func recordings() []recording {
 			}},
 		// q-0 has limits of its own, GPU B is not busy, and node n2's GPU has one container.
 		{name: "containers that use more of a shared GPU than they requested",
-			series: podOn("$A", "p-0", "0+42x60", "0.5x60") + podOn("$A", "q-0", "0+15x60", "0.5x60") + podOn("$B", "s-0", "0+36x60",
-				"0.5x60") +
-				podOn("$B", "t-0", "0+6x60", "0.5x60") + podOn(node2("C"), "u-0", "0+60x60", "0.5x60") +
+			series: podOn("$A", "p-0", "0+42x60", "0.5x60") + podOn("$A", "q-0", "0+15x60", "0.5x60") +
+				podOn("$B", "s-0", "0+36x60", "0.5x60") +
+				podOn("$B", "t-0", "0+6x60", "0.5x60") + podOn("$C", "u-0", "0+60x60", "0.5x60") +
 				`gpu_busy_seconds_total{$A} 0+57x60
 				gpu_busy_seconds_total{$B} 0+42x60
-				gpu_busy_seconds_total{` + node2("C") + `} 0+60x60
+				gpu_busy_seconds_total{$C} 0+60x60
 				gpu_memory_total_bytes{$A} 80e9x60
 				gpu_memory_total_bytes{$B} 80e9x60
-				gpu_memory_total_bytes{` + node2("C") + `} 80e9x60
+				gpu_memory_total_bytes{$C} 80e9x60
 				gpu_container_memory_used_bytes{$A,$P,container="c"} 50e9x60
 				gpu_container_memory_used_bytes{$A,$Q,container="c"} 20e9x60
 				gpu_container_memory_guaranteed_bytes{$A,$Q,container="c"} 10e9x60
 				gpu_container_compute_limit_ratio{$A,$Q,container="c"} 0.1x60
 				gpu_container_memory_used_bytes{$B,namespace="team",pod="s-0",container="c"} 20e9x60
 				gpu_container_memory_limit_bytes{$B,namespace="team",pod="s-0",container="c"} 16e9x60
-				gpu_container_memory_used_bytes{` + node2("C") + `,namespace="team",pod="u-0",container="c"} 79e9x60
+				gpu_container_memory_used_bytes{$C,namespace="team",pod="u-0",container="c"} 79e9x60
 				gpu_unattributed_busy_seconds_total{$A,reason="unresolved"} 0+6x60
 				gpu_unattributed_busy_seconds_total{$B,reason="unresolved"} 0+3x60
 				gpu_unattributed_busy_seconds_total{$B,reason="mps"} 0+12x60
@@ -180,17 +174,17 @@ func recordings() []recording {
 		{name: "readings by node",
 			series: `gpu_device_up{$A} 1x60
 				gpu_device_up{$B} 0x60
-				gpu_device_up{` + node2("C") + `} 1x60
+				gpu_device_up{$C} 1x60
 				gpu_last_read_timestamp_seconds{$A,poll="fast"} -10+60x60
 				gpu_last_read_timestamp_seconds{$A,poll="slow"} 0+60x60
 				gpu_last_read_timestamp_seconds{$B,poll="fast"} 5x60
-				gpu_last_read_timestamp_seconds{` + node2("C") + `,poll="fast"} -60+60x60
+				gpu_last_read_timestamp_seconds{$C,poll="fast"} -60+60x60
 				gpu_attribution_error_ratio{$A,quantity="busy"} 0.01x60
 				gpu_attribution_error_ratio{$B,quantity="busy"} 0.02x60
-				gpu_attribution_error_ratio{` + node2("C") + `,quantity="memory"} 0.03x60
+				gpu_attribution_error_ratio{$C,quantity="memory"} 0.03x60
 				gpu_container_allocation_ratio{$A,$P,container="c",resource="nvidia_com_gpu"} 1x60
 				gpu_container_allocation_ratio{$B,$Q,container="c",resource="nvidia_com_gpu"} 0.5x60
-				gpu_container_allocation_ratio{` + node2("C") + `,$P,container="c",resource="nvidia_com_mig_1g_10gb"} 0.25x60`,
+				gpu_container_allocation_ratio{$C,$P,container="c",resource="nvidia_com_mig_1g_10gb"} 0.25x60`,
 			asks: []string{
 				`10m | node:gpu_last_read_age_seconds:max | node:gpu_last_read_age_seconds:max{node="n1",poll="fast"} 10 & ` +
 					`node:gpu_last_read_age_seconds:max{node="n1",poll="slow"} 0 & ` +
@@ -202,10 +196,8 @@ func recordings() []recording {
 					`node:gpu_allocation_ratio_by_resource:sum{node="n2",resource="nvidia_com_mig_1g_10gb"} 0.25`,
 			}},
 		{name: "the workload by kube-prometheus' rule",
-			series: dev("$A", "a", "busy", "0+60x60") + dev("$B", "a", "busy", "0+60x60") + podOn("$A", "p-0",
-				"0+60x60", "1x60") +
-				podOn("$B", "q-0", "0+60x60", "1x60") +
-				podInfo("n1", "p-0", "", "", "1x60") + podInfo("n1", "q-0", "", "", "1x60") +
+			series: dev("$A", "a", "busy") + dev("$B", "a", "busy") + podOn("$A", "p-0", "0+60x60", "1x60") +
+				podOn("$B", "q-0", "0+60x60", "1x60") + podInfo("n1", "p-0", "", "", "1x60") + podInfo("n1", "q-0", "", "", "1x60") +
 				owner + `p-0",workload_type="deployment",workload="web"} 1x60` + "\n" + owner +
 				`q-0",workload_type="deployment",workload="web"} 1x60`,
 			asks: []string{
@@ -226,16 +218,13 @@ func recordings() []recording {
 				gpu_clock_limited_seconds_total{$B,reason="power_cap"} 7x60`,
 			asks: []string{`10m | round(gpu:gpu_clock_limited_seconds:rate5m, 0.001) | {$A,reason="power_cap"} 0.5`}},
 		{name: "the exporter's own word goes before the rule's",
-			series: dev("$A", "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x60", "1x60") + podInfo("n1", "p-0",
-				"PyTorchJob", "train",
-				"1x60") +
+			series: dev("$A", "a", "busy") + podOn("$A", "p-0", "0+60x60", "1x60") + podInfo("n1", "p-0", "PyTorchJob", "train", "1x60") +
 				owner + `p-0",workload_type="job",workload="p"} 1x60`,
 			asks: []string{`10m | pod:gpu_workload:info | pod:gpu_workload:info{node="n1",namespace="team",pod="p-0",` +
 				`workload_type="PyTorchJob",workload="train"} 1`}},
 		{name: "a pod that has gone keeps its workload as long as its rates speak",
-			series: dev("$A", "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x20 1200x5 stale", "1x20 stale") +
-				podInfo("n1", "p-0",
-					"Job", "train", "1x20 stale"),
+			series: dev("$A", "a", "busy") + podOn("$A", "p-0", "0+60x20 1200x5 stale", "1x20 stale") +
+				podInfo("n1", "p-0", "Job", "train", "1x20 stale"),
 			asks: []string{
 				`22m | round(sum(workload:gpu_allocated_seconds:rate5m) / scalar(sum(rate(gpu_container_allocated_seconds_total[5m]))),` +
 					` 0.001) | {} 1`,
@@ -247,7 +236,7 @@ func recordings() []recording {
 				`22m | workload:gpu_pods:count | -`,
 			}},
 		{name: "a successor of the same name, of another workload",
-			series: dev("$A", "a", "busy", "0+60x60") + podOn("$A", "p-0", "0+60x60", "1x60") +
+			series: dev("$A", "a", "busy") + podOn("$A", "p-0", "0+60x60", "1x60") +
 				`gpu_pod_info{node="n1",namespace="team",pod="p-0",pod_uid="u-1",workload_type="StatefulSet",workload="old"} 1x20 stale
 				gpu_pod_info{node="n1",namespace="team",pod="p-0",pod_uid="u-2",workload_type="StatefulSet",workload="p"} _x21 1x39`,
 			asks: []string{
@@ -257,56 +246,49 @@ func recordings() []recording {
 					`workload="p"} 1`,
 			}},
 		{name: "pods of one name on two nodes at once, as while one moves",
-			series: dev("$A", "a", "busy", "0+60x60") + dev(node2("C"), "a", "busy", "0+60x60") + podOn("$A", "p-0",
-				"0+60x60", "1x60") +
-				podOn(node2("C"), "p-0", "0+60x60", "1x60") +
-				owner + `p-0",workload_type="statefulset",workload="p"} 1x60`,
+			series: dev("$A", "a", "busy") + dev("$C", "a", "busy") + podOn("$A", "p-0", "0+60x60", "1x60") +
+				podOn("$C", "p-0", "0+60x60", "1x60") + owner + `p-0",workload_type="statefulset",workload="p"} 1x60`,
 			asks: []string{`10m | round(workload:gpu_allocated_seconds:rate5m, 0.001) | {namespace="team",workload_type="statefulset",` +
 				`workload="p",model="a"} 2`}},
 		{name: "finished pods ask for nothing",
 			series: requests("runs", "Running") + requests("waits", "Pending") + requests("done", "Succeeded") +
-				requests("broken",
-					"Failed"),
+				requests("broken", "Failed"),
 			asks: []string{
 				`10m | cluster:gpu_requests:sum | cluster:gpu_requests:sum{resource="nvidia_com_gpu"} 4`,
 				`10m | namespace:gpu_requests_pending:sum | namespace:gpu_requests_pending:sum{namespace="team",` +
 					`resource="nvidia_com_gpu"} 2`,
 			}},
 		{name: "power: energy where it is counted, else the driver's average",
-			series: dev("$A", "a", "busy", "0+60x60") + dev("$B", "a", "busy", "0+60x60") +
+			series: dev("$A", "a", "busy") + dev("$B", "a", "busy") +
 				`gpu_energy_joules_total{$A} 0+18000x60
 				gpu_power_watts{$A} 250x60
 				gpu_power_watts{$B} 100x60`,
 			asks: []string{`10m | round(sum(model:gpu_power_watts:sum), 0.001) | {} 400`}},
 		{name: "GPUs by utilization, a full GPU in the last step",
-			series: dev("$A", "a", "busy", "0+60x60") + dev("$B", "a", "busy", "0+60x60") + dev(node2("C"), "a",
-				"busy",
-				"0+60x60") +
+			series: dev("$A", "a", "busy") + dev("$B", "a", "busy") + dev("$C", "a", "busy") +
 				`gpu_busy_seconds_total{$A} 0+60x60
 				gpu_observed_seconds_total{$A} 0+60x60
 				gpu_busy_seconds_total{$B} 0+21x60
 				gpu_observed_seconds_total{$B} 0+60x60
-				gpu_busy_seconds_total{` + node2("C") + `} 0x60
-				gpu_observed_seconds_total{` + node2("C") + `} 0x60`,
+				gpu_busy_seconds_total{$C} 0x60
+				gpu_observed_seconds_total{$C} 0x60`,
 			asks: []string{`10m | cluster:gpu_busy_percent:count | cluster:gpu_busy_percent:count{model="a",busy_percent="90"} 1 & ` +
 				`cluster:gpu_busy_percent:count{model="a",busy_percent="30"} 1`}},
-		{name: "events: the first of a GPU counts, those from before it was scraped do not, and a new count is all " +
-			"new",
+		{name: "events: the first of a GPU counts, those from before it was scraped do not, and a new count is all new",
 			series: `gpu_device_up{$A} 1x130
 				gpu_device_up{$B} _x70 1x60
 				gpu_info{$A,model="a"} 1x130
-				gpu_device_up{` + node2("C") + `} 1x130
+				gpu_device_up{$C} 1x130
 				gpu_device_up{` + old + `} 1x130
 				gpu_ecc_errors_total{` + old + `,severity="uncorrected",memory="dram"} 4x130
 				gpu_ecc_errors_total{$A,severity="uncorrected",memory="dram"} 0x72 2x58
 				gpu_ecc_errors_total{$B,severity="uncorrected",memory="dram"} _x72 5x58
-				gpu_ecc_errors_total{` + node2("C") + `,severity="corrected",memory="dram"} 8x73 11x1 0x1 2x50
-				gpu_xid_events_total{` + node2("C") + `,xid="31"} 3x70 5x1 stale _x5 1x40`,
+				gpu_ecc_errors_total{$C,severity="corrected",memory="dram"} 8x73 11x1 0x1 2x50
+				gpu_xid_events_total{$C,xid="31"} 3x70 5x1 stale _x5 1x40`,
 			asks: []string{
 				`74m | gpu:gpu_ecc_errors:sum | gpu:gpu_ecc_errors:sum{$A,severity="uncorrected"} 2 & ` +
-					`gpu:gpu_ecc_errors:sum{$B,severity="uncorrected"} 5 & gpu:gpu_ecc_errors:sum{` + node2("C") +
-					`,severity="corrected"} 11 & ` +
-					`gpu:gpu_ecc_errors:sum{` + old + `,severity="uncorrected"} 4`,
+					`gpu:gpu_ecc_errors:sum{$B,severity="uncorrected"} 5 & gpu:gpu_ecc_errors:sum{` + "$C" +
+					`,severity="corrected"} 11 & ` + `gpu:gpu_ecc_errors:sum{` + old + `,severity="uncorrected"} 4`,
 				`74m | node:gpu_ecc_errors:increase5m | node:gpu_ecc_errors:increase5m{node="n1",severity="uncorrected"} 2 & ` +
 					`node:gpu_ecc_errors:increase5m{node="n2",severity="corrected"} 3 & ` +
 					`node:gpu_ecc_errors:increase5m{node="n3",severity="uncorrected"} 0`,
@@ -333,18 +315,17 @@ func recordings() []recording {
 				`node:gpu_schedulable_devices:sum{node="n1",resource="nvidia_com_gpu"} 3`}},
 		{name: "GPUs that are unallocated and cannot be scheduled",
 			series: schedulable(map[string]string{"free": "", "mig": "gpu_mig_mode{%s} 1x60",
-				"fabric":   `gpu_health_reason_info{%s,state="degraded",reason="fabric_unhealthy"} 1x60`,
 				"sick":     `gpu_health{%s,state="needs_reset"} 1x60`,
+				"fabric":   `gpu_health_reason_info{%s,state="degraded",reason="fabric_unhealthy"} 1x60`,
 				"plugin":   `gpu_node_allocatable_devices{node="plugin",resource="nvidia_com_gpu"} 0x60`,
 				"cordoned": `kube_node_spec_unschedulable{node="cordoned"} 1x60`,
 				"down":     `kube_node_status_condition{node="down",condition="Ready",status="true"} 0x60`,
-				"fine": `kube_node_spec_unschedulable{node="fine"} 0x60` + "\n" +
-					`kube_node_status_condition{node="fine",condition="Ready",status="true"} 1x60` +
-					"\ngpu_mig_mode{%s} 0x60\n" +
-					`gpu_node_allocatable_devices{node="fine",resource="nvidia_com_gpu"} 1x60`}),
+				"fine": `kube_node_spec_unschedulable{node="fine"} 0x60
+				kube_node_status_condition{node="fine",condition="Ready",status="true"} 1x60
+				gpu_mig_mode{%s} 0x60
+				gpu_node_allocatable_devices{node="fine",resource="nvidia_com_gpu"} 1x60`}),
 			asks: []string{`10m | sum by (node) (node:gpu_schedulable:sum) | {node="free"} 1 & {node="fine"} 1 & ` +
-				`{node="mig"} 0 & {node="sick"} 0 & {node="fabric"} 0 & ` +
-				`{node="plugin"} 0 & {node="cordoned"} 0 & {node="down"} 0`}},
+				`{node="mig"} 0 & {node="sick"} 0 & {node="fabric"} 0 & ` + `{node="plugin"} 0 & {node="cordoned"} 0 & {node="down"} 0`}},
 		{name: "an old event without earlier scrapes", series: `gpu_device_up{$A} _x20 1x60
 				gpu_xid_events_total{$A,xid="31"} _x20 7x60`,
 			asks: []string{`21m | node:gpu_xid_events:increase5m | -`, `24m | node:gpu_xid_events:increase5m | -`,
@@ -355,8 +336,8 @@ func recordings() []recording {
 				gpu_nvlink_links{$A,state="down"} 1x60
 				gpu_nvlink_links{$B,state="up"} 18x60
 				gpu_nvlink_links{$B,state="down"} 0x60
-				gpu_nvlink_links{` + node2("C") + `,state="up"} 0x60
-				gpu_nvlink_links{` + node2("C") + `,state="down"} 12x60`,
+				gpu_nvlink_links{$C,state="up"} 0x60
+				gpu_nvlink_links{$C,state="down"} 12x60`,
 			asks: []string{`30m | node:gpu_problems:count | node:gpu_problems:count{node="n1",problem="nvlink_down"} 1`}},
 		{name: "two targets of one GPU",
 			series: `gpu_device_up{$A} 1x60
@@ -429,18 +410,16 @@ func recordings() []recording {
 				`30m | node:gpu_xid_events:increase5m | node:gpu_xid_events:increase5m{node="n1",xid="31"} 0`,
 			}},
 		{name: "activity of whole GPUs: of the SMs, else the power",
-			series: dev("$A", "a", "busy", "0+60x60") + dev("$B", "a", "busy", "0+60x60") + dev(node2("C"), "a",
-				"busy",
-				"0+60x60") +
+			series: dev("$A", "a", "busy") + dev("$B", "a", "busy") + dev("$C", "a", "busy") +
 				podInfo("n1", "p-0", "Job", "w", "1x60") + podInfo("n1", "q-0", "Job", "w", "1x60") + podInfo("n2",
 				"r-0", "Job", "w", "1x60") + `
 				gpu_container_allocation_ratio{$A,$P,$WHOLE} 1x60
 				gpu_container_allocation_ratio{$B,$Q,$WHOLE} 1x60
-				gpu_container_allocation_ratio{` + node2("C") + `,namespace="team",pod="r-0",$WHOLE} 0.5x60
+				gpu_container_allocation_ratio{$C,namespace="team",pod="r-0",$WHOLE} 0.5x60
 				gpu_sm_active_seconds_total{$A} 0+30x60
 				gpu_profiled_seconds_total{$A} 0+60x60
-				gpu_sm_active_seconds_total{` + node2("C") + `} 0+60x60
-				gpu_profiled_seconds_total{` + node2("C") + `} 0+60x60
+				gpu_sm_active_seconds_total{$C} 0+60x60
+				gpu_profiled_seconds_total{$C} 0+60x60
 				gpu_energy_joules_total{$A} 0+6000x60
 				gpu_power_limit_watts{$A} 100x60
 				gpu_energy_joules_total{$B} 0+6000x60
@@ -456,7 +435,7 @@ func recordings() []recording {
 				`workload_type="pod",workload="p-0"} 1 & ` +
 				`pod:gpu_workload:info{node="n1",namespace="team",pod="q-0",workload_type="deployment",workload="web"} 1`}},
 		{name: "what is free, by the GPU and by the kubelet",
-			series: dev("$A", "a", "unallocated", "0+60x60") + dev("$B", "a", "unavailable", "0+60x60") +
+			series: dev("$A", "a", "unallocated") + dev("$B", "a", "unavailable") +
 				`gpu_device_up{$A} 1x60
 				gpu_device_up{$B} 0x60
 				gpu_allocation_ratio{$A} 0x60
@@ -485,35 +464,31 @@ func schedulable(nodes map[string]string) string {
 // everyQuantity has one GPU with a name and one without, each with every quantity that is summed over GPUs.
 func everyQuantity() recording {
 	r := recording{name: "every quantity of a GPU with a name and of one without"}
-	for _, c := range []struct{ labels, model string }{{"$A", "a"}, {node2("D"), ""}} {
-		r.series += dev(c.labels, c.model, "busy", "0+60x60")
-		for _, name := range []string{"busy", "observed", "sm_active", "tensor_active", "profiled"} {
-			r.series += "gpu_" + name + "_seconds_total{" + c.labels + "} 0+30x60\n"
-		}
-		r.series += "gpu_clock_limited_seconds_total{" + c.labels + `,reason="power_cap"} 0+30x60` + "\n"
-		for name, value := range map[string]string{"memory_used_bytes": "10", "memory_total_bytes": "80",
-			"power_watts":       "90",
-			"power_limit_watts": "700", "device_up": "1", "allocation_ratio": "0.25"} {
-			r.series += "gpu_" + name + "{" + c.labels + "} " + value + "x60\n"
+	for labels, model := range map[string]string{"$A": "a", "$D": ""} {
+		r.series += dev(labels, model, "busy") + strings.ReplaceAll(`gpu_busy_seconds_total{%} 0+30x60
+			gpu_observed_seconds_total{%} 0+30x60
+			gpu_sm_active_seconds_total{%} 0+30x60
+			gpu_tensor_active_seconds_total{%} 0+30x60
+			gpu_profiled_seconds_total{%} 0+30x60
+			gpu_clock_limited_seconds_total{%,reason="power_cap"} 0+30x60
+			gpu_memory_used_bytes{%} 10x60
+			gpu_memory_total_bytes{%} 80x60
+			gpu_power_watts{%} 90x60
+			gpu_power_limit_watts{%} 700x60
+			gpu_device_up{%} 1x60
+			gpu_allocation_ratio{%} 0.25x60
+			`, "%", labels)
+	}
+	for records, value := range map[string]string{
+		"busy_seconds:rate5m observed_seconds:rate5m sm_active_seconds:rate5m tensor_active_seconds:rate5m profiled_seconds:rate5m": "0.5",
+		"memory_used_bytes:sum": "10", "memory_total_bytes:sum": "80", "power_watts:sum": "90", "power_limit_watts:sum": "700",
+		"device_up:count device_up:sum": "1", "allocation:sum": "0.25", "unallocated:sum": "0.75", "schedulable:sum": "0"} {
+		for record := range strings.FieldsSeq(records) {
+			r.asks = append(r.asks, "10m | round(node:gpu_"+record+`, 0.001) | {node="n1",model="a"} `+value+` & {node="n2"} `+value)
 		}
 	}
-	for record, value := range map[string]string{"gpu_busy_seconds:rate5m": "0.5",
-		"gpu_observed_seconds:rate5m":      "0.5",
-		"gpu_sm_active_seconds:rate5m":     "0.5",
-		"gpu_tensor_active_seconds:rate5m": "0.5", "gpu_profiled_seconds:rate5m": "0.5",
-		"gpu_memory_used_bytes:sum":  "10",
-		"gpu_memory_total_bytes:sum": "80",
-		"gpu_power_watts:sum":        "90", "gpu_power_limit_watts:sum": "700", "gpu_device_up:count": "1",
-		"gpu_device_up:sum":   "1",
-		"gpu_allocation:sum":  "0.25",
-		"gpu_unallocated:sum": "0.75", "gpu_schedulable:sum": "0"} {
-		r.asks = append(r.asks, "10m | round(node:"+record+`, 0.001) | {node="n1",model="a"} `+value+
-			` & {node="n2"} `+
-			value)
-	}
-	r.asks = append(r.asks,
-		`10m | round(node:gpu_clock_limited_seconds:rate5m, 0.001) | {node="n1",model="a",reason="power_cap"} 0.5 & {node="n2",`+
-			`reason="power_cap"} 0.5`,
+	r.asks = append(r.asks, `10m | round(node:gpu_clock_limited_seconds:rate5m, 0.001) | {node="n1",model="a",reason="power_cap"} 0.5 & `+
+		`{node="n2",reason="power_cap"} 0.5`,
 		`10m | cluster:gpu_busy_percent:count | cluster:gpu_busy_percent:count{model="a",busy_percent="90"} 1 & `+
 			`cluster:gpu_busy_percent:count{busy_percent="90"} 1`)
 	return r
@@ -527,31 +502,24 @@ func everyWorkload() recording {
 	for _, w := range []struct {
 		labels, model, node, namespace, workload string
 		scales                                   []int
-	}{{"$A", "a", "n1", "team", "named", []int{2, 1, 0}}, {node2("D"), "", "n2", "team", "bare", []int{2, 1, 0}},
+	}{{"$A", "a", "n1", "team", "named", []int{2, 1, 0}}, {"$D", "", "n2", "team", "bare", []int{2, 1, 0}},
 		{"$B", "a", "n1", "other", "lone", []int{2}}} {
-		r.series += dev(w.labels, w.model, "busy", "0+60x60") + "gpu_device_up{" + w.labels + "} 1x60\n"
+		r.series += dev(w.labels, w.model, "busy") + "gpu_device_up{" + w.labels + "} 1x60\n"
 		for i, scale := range w.scales {
 			pod := fmt.Sprintf("%s-%d", w.workload, i)
-			c := w.labels + `,namespace="` + w.namespace + `",pod="` + pod + `",container="c"`
 			if w.namespace == "team" {
 				r.series += podInfo(w.node, pod, "Job", w.workload, "1x60")
 			}
-			for name, step := range map[string]int{"busy_seconds_total": 6 * scale,
-				"allocated_seconds_total": 30 * scale,
-				"energy_joules_total":     600 * scale} {
-				r.series += fmt.Sprintf("gpu_container_%s{%s} 0+%dx60\n", name, c, step)
-			}
-			observed := 60
-			if scale == 0 {
-				observed = 0
-			}
-			r.series += fmt.Sprintf("gpu_container_observed_seconds_total{%s} 0+%dx60\n", c, observed)
-			r.series += fmt.Sprintf(`gpu_container_unused_seconds_total{%s,state="idle"} 0+%dx60`+"\n", c, 12*scale)
-			r.series += fmt.Sprintf("gpu_container_memory_used_bytes{%s} %dx60\n", c, 10*scale)
-			r.series += fmt.Sprintf("gpu_container_last_busy_timestamp_seconds{%s} %dx60\n", c, 100*scale)
-			r.series += fmt.Sprintf(`gpu_container_allocation_ratio{%s,resource="nvidia_com_gpu",mig_uuid=""} %gx60`+
-				"\n", c,
-				0.25*float64(scale))
+			r.series += fmt.Sprintf(`gpu_container_busy_seconds_total{%[1]s} 0+%[2]dx60
+				gpu_container_allocated_seconds_total{%[1]s} 0+%[3]dx60
+				gpu_container_energy_joules_total{%[1]s} 0+%[4]dx60
+				gpu_container_observed_seconds_total{%[1]s} 0+%[5]dx60
+				gpu_container_unused_seconds_total{%[1]s,state="idle"} 0+%[6]dx60
+				gpu_container_memory_used_bytes{%[1]s} %[7]dx60
+				gpu_container_last_busy_timestamp_seconds{%[1]s} %[8]dx60
+				gpu_container_allocation_ratio{%[1]s,resource="nvidia_com_gpu",mig_uuid=""} %[9]gx60
+				`, w.labels+`,namespace="`+w.namespace+`",pod="`+pod+`",container="c"`,
+				6*scale, 30*scale, 600*scale, 60*min(1, scale), 12*scale, 10*scale, 100*scale, 0.25*float64(scale))
 		}
 	}
 	const (
@@ -559,34 +527,27 @@ func everyWorkload() recording {
 		bare  = `{namespace="team",workload_type="Job",workload="bare"`
 		lone  = `{namespace="other",workload_type="pod",workload="lone-0",model="a"`
 	)
-	for record, values := range map[string][2]string{"gpu_allocation:sum": {"0.75", "0.5"},
-		"gpu_allocated_seconds:rate5m": {"1.5", "1"},
-		"gpu_busy_seconds:rate5m":      {"0.3", "0.2"},
-		"gpu_observed_seconds:rate5m":  {"2", "1"}, "gpu_power_watts:sum": {"30", "20"},
-		"gpu_memory_used_bytes:sum":           {"30", "20"},
-		"gpu_memory_used_bytes:max":           {"20", "20"},
-		"gpu_busy:ratio_max":                  {"0.2", "0.2"},
+	// Of each workload of the team, and of the pod of its own.
+	values := func(at, record, rest, team, other string) {
+		r.asks = append(r.asks, at+" | round(workload:"+record+", 0.001) | "+named+rest+"} "+team+" & "+bare+rest+"} "+team+" & "+lone+rest+
+			"} "+other)
+	}
+	for record, v := range map[string][2]string{"gpu_allocation:sum": {"0.75", "0.5"}, "gpu_allocated_seconds:rate5m": {"1.5", "1"},
+		"gpu_busy_seconds:rate5m": {"0.3", "0.2"}, "gpu_observed_seconds:rate5m": {"2", "1"}, "gpu_power_watts:sum": {"30", "20"},
+		"gpu_memory_used_bytes:sum": {"30", "20"}, "gpu_memory_used_bytes:max": {"20", "20"}, "gpu_busy:ratio_max": {"0.2", "0.2"},
 		"gpu_last_busy_timestamp_seconds:max": {"200", "200"}} {
-		team, other := values[0], values[1]
-		r.asks = append(r.asks, "10m | round(workload:"+record+", 0.001) | "+named+"} "+team+" & "+bare+"} "+team+
-			" & "+
-			lone+"} "+other,
-			"10m | round(namespace:"+record+`, 0.001) | {namespace="team",model="a"} `+team+` & {namespace="team"} `+
-				team+
-				` & {namespace="other",model="a"} `+other)
+		values("10m", record, "", v[0], v[1])
+		r.asks = append(r.asks, "10m | round(namespace:"+record+`, 0.001) | {namespace="team",model="a"} `+v[0]+` & {namespace="team"} `+
+			v[0]+` & {namespace="other",model="a"} `+v[1])
 	}
 	// promtool evaluates every group at every step: the sample of a moment is what the last half hour was.
-	for ask, values := range map[string][2]string{"workload:gpu_allocated_seconds:increase30m": {"2700", "1800"},
-		"workload:gpu_busy_seconds:increase30m":   {"540", "360"},
-		"workload:gpu_unused_seconds:increase30m": {"1080", "720"}, "workload:gpu_busy:ratio_p95_30m": {"0.2", "0.2"},
-		"workload:gpu_unknown_seconds:increase30m": {"1080", "720"},
-		"workload:gpu_memory_used_bytes:max30m":    {"20", "20"}} {
-		r.asks = append(r.asks, "60m | round("+ask+", 0.001) | "+named+"} "+values[0]+" & "+bare+"} "+values[0]+" & "+
-			lone+"} "+values[1])
-	}
-	r.asks = append(r.asks, `10m | round(workload:gpu_unused_seconds:rate5m, 0.001) | `+named+`,state="idle"} 0.6 & `+
-		bare+
-		`,state="idle"} 0.6 & `+lone+`,state="idle"} 0.4`)
+	values("60m", "gpu_allocated_seconds:increase30m", "", "2700", "1800")
+	values("60m", "gpu_busy_seconds:increase30m", "", "540", "360")
+	values("60m", "gpu_unused_seconds:increase30m", "", "1080", "720")
+	values("60m", "gpu_unknown_seconds:increase30m", "", "1080", "720")
+	values("60m", "gpu_busy:ratio_p95_30m", "", "0.2", "0.2")
+	values("60m", "gpu_memory_used_bytes:max30m", "", "20", "20")
+	values("10m", "gpu_unused_seconds:rate5m", `,state="idle"`, "0.6", "0.4")
 	return r
 }
 
@@ -594,8 +555,7 @@ func everyWorkload() recording {
 func unmeasured() recording {
 	const c = `$A,namespace="team",pod="dark-0",container="c"`
 	return recording{name: "a workload whose activity was never measured",
-		series: dev("$A", "a", "busy", "0+60x60") + "gpu_device_up{$A} 1x60\n" +
-			"gpu_container_allocated_seconds_total{" + c + "} 0+30x60\n",
+		series: dev("$A", "a", "busy") + "gpu_device_up{$A} 1x60\ngpu_container_allocated_seconds_total{" + c + "} 0+30x60\n",
 		asks: []string{"60m | round(workload:gpu_unknown_seconds:increase30m, 0.001) | " +
 			`{namespace="team",workload_type="pod",workload="dark-0",model="a"} 900`}}
 }
@@ -612,8 +572,7 @@ func everyProblem() recording {
 		{"thermal_slowdown", `gpu_clock_limited_seconds_total{%s,reason="sw_thermal"}`, "0+30x60", "0+1x60"},
 		{"power_brake", `gpu_clock_limited_seconds_total{%s,reason="hw_power_brake"}`, "0+30x60", "0+1x60"},
 	} {
-		r.series += fmt.Sprintf(p.series, "$A") + " " + p.sick + "\n" + fmt.Sprintf(p.series, node2("C")) + " " +
-			p.well + "\n"
+		r.series += fmt.Sprintf(p.series, "$A") + " " + p.sick + "\n" + fmt.Sprintf(p.series, "$C") + " " + p.well + "\n"
 		want = append(want, `node:gpu_problems:count{node="n1",problem="`+p.name+`"} 1`)
 		state := map[string]string{"row_remap_failed": "replace", "recovery_reset": "needs_reset"}[p.name]
 		perGPU = append(perGPU, `gpu:gpu_problems:info{$A,problem="`+p.name+`",state="`+cmp.Or(state, "degraded")+`"} 1`)
@@ -628,7 +587,10 @@ func everyProblem() recording {
 	return r
 }
 
-// write puts the recording into a file of promtool.
+// query is the expression of a line of asks.
+func query(ask string) string { return strings.Split(ask, " | ")[1] }
+
+// unitTest writes the recording as a test of promtool.
 func (r recording) unitTest(b *strings.Builder, cluster string) {
 	fmt.Fprintf(b, "- name: %q\n  interval: 1m\n  input_series:\n", r.name)
 	for _, in := range (testCase{series: r.series}).inputs(cluster) {
@@ -656,30 +618,39 @@ func (r recording) unitTest(b *strings.Builder, cluster string) {
 	}
 }
 
+// dependent is the recording with those of its queries that read a record in these groups, directly or by others.
+func (r recording) dependent(groups []alerts.RuleGroup, record string) recording {
+	r.asks = slices.DeleteFunc(slices.Clone(r.asks), func(ask string) bool {
+		return !slices.ContainsFunc(needed(groups, query(ask), nil), func(g alerts.RuleGroup) bool {
+			return slices.ContainsFunc(g.Rules, func(rule alerts.Rule) bool { return rule.Record == record })
+		})
+	})
+	return r
+}
+
+// unitTests writes recordings and the rules that their queries read.
+func unitTests(t *testing.T, dir, name string, groups []alerts.RuleGroup, list []recording, cluster string) string {
+	t.Helper()
+	var b, queries strings.Builder
+	for _, r := range list {
+		if len(r.asks) > 0 {
+			r.unitTest(&b, cluster)
+		}
+		for _, ask := range r.asks {
+			queries.WriteString(query(ask))
+		}
+	}
+	return write(t, dir, name, needed(groups, queries.String(), nil), time.Minute, b.String())
+}
+
 // Every fault that is planted into a record is noticed. A group reads at most those before it.
 func TestRecordingsNoticeFaults(t *testing.T) {
+	t.Parallel()
 	groups, err := alerts.Default().RecordingRules()
 	if err != nil {
 		t.Fatal(err)
 	}
-	tool(t)
 	for at, g := range groups {
-		var b strings.Builder
-		for _, r := range recordings() {
-			all := r.asks
-			r.asks = nil
-			for _, a := range all {
-				if slices.ContainsFunc(g.Rules, func(rule alerts.Rule) bool {
-					return strings.Contains(a,
-						rule.Record)
-				}) {
-					r.asks = append(r.asks, a)
-				}
-			}
-			if len(r.asks) > 0 {
-				r.unitTest(&b, "")
-			}
-		}
 		for i, r := range g.Rules {
 			list := mutants(t, r)
 			if len(list) == 0 {
@@ -688,17 +659,23 @@ func TestRecordingsNoticeFaults(t *testing.T) {
 			t.Run(r.Record, func(t *testing.T) {
 				t.Parallel()
 				dir := t.TempDir()
+				var readers []recording
+				for _, r := range recordings() {
+					readers = append(readers, r.dependent(groups[:at+1], g.Rules[i].Record))
+				}
+				var paths []string
 				for j, m := range list {
-					changed := alerts.RuleGroup{Name: g.Name, Rules: slices.Clone(g.Rules)}
-					changed.Rules[i] = m.rule
-					out, err := exec.Command(tool(t), "test", "rules",
-						write(t, dir, fmt.Sprint(j), append(slices.Clone(groups[:at]), changed), time.Minute,
-							b.String())).CombinedOutput()
+					faulty := alerts.RuleGroup{Name: g.Name, Rules: slices.Clone(g.Rules)}
+					faulty.Rules[i] = m.rule
+					all := append(slices.Clone(groups[:at]), faulty)
+					paths = append(paths, unitTests(t, dir, fmt.Sprint("mutant", j), all, readers, ""))
+				}
+				for j, said := range run(t, paths) {
 					switch {
-					case err == nil:
-						t.Errorf("no recording notices: %s", m.what)
-					case !strings.Contains(string(out), "exp:"):
-						t.Errorf("the fault is no rule any more: %s\n%s", m.what, out)
+					case said == "":
+						t.Errorf("no recording notices: %s", list[j].what)
+					case !strings.Contains(said, "exp:"):
+						t.Errorf("the fault is no rule any more: %s\n%s", list[j].what, said)
 					}
 				}
 			})
@@ -707,6 +684,7 @@ func TestRecordingsNoticeFaults(t *testing.T) {
 }
 
 func TestRecords(t *testing.T) {
+	t.Parallel()
 	groups, err := alerts.Default().RecordingRules()
 	if err != nil {
 		t.Fatal(err)
@@ -717,19 +695,12 @@ func TestRecords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []struct {
-		name, cluster string
-		groups        []alerts.RuleGroup
-	}{{"plain", "", groups}, {"cluster", `cluster="c1"`, groups}, {"renamed", `k8s_cluster="c1"`, renamed}} {
-		t.Run(c.name, func(t *testing.T) {
-			var b strings.Builder
-			for _, r := range recordings() {
-				r.unitTest(&b, c.cluster)
-			}
-			path := write(t, t.TempDir(), "records", c.groups, time.Minute, b.String())
-			if out, err := exec.Command(tool(t), "test", "rules", path).CombinedOutput(); err != nil {
-				t.Errorf("%s", out)
-			}
-		})
+	// Every rule is evaluated over every recording once; with a cluster's label those that are read.
+	dir, all := t.TempDir(), recordings()
+	var b strings.Builder
+	for _, r := range all {
+		r.unitTest(&b, "")
 	}
+	passes(t, []string{write(t, dir, "plain", groups, time.Minute, b.String()),
+		unitTests(t, dir, "cluster", groups, all, `cluster="c1"`), unitTests(t, dir, "renamed", renamed, all, `k8s_cluster="c1"`)})
 }
