@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -239,16 +238,8 @@ gpu 2 board=b
 at 0s gpu 0 lose
 at 3s gpu 1 reset_required
 `)
-	devices := filepath.Join(r.library.options.SysfsRoot, "bus", "pci", "devices")
-	for _, at := range []string{"0000:18:00.0", "0000:19:00.0", "0000:1a:00.0", "0000:77:00.0"} {
-		for name, text := range map[string]string{"vendor": "0x10de\n", "class": "0x030200\n"} {
-			if err := os.MkdirAll(filepath.Join(devices, at), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(filepath.Join(devices, at, name), []byte(text), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
+	for _, pci := range []string{"0000:18:00.0", "0000:19:00.0", "0000:1a:00.0", "0000:77:00.0"} {
+		pciDevice(t, r.options.SysfsRoot, pci, "nvidia")
 	}
 	text, s := r.record("salt")
 	var states []string
@@ -303,33 +294,25 @@ at 0s gpu 0 MemoryInfo_v2 = total=80GiB used=ones free=ones reserved=480MiB
 	}
 }
 
-func TestRecordWithoutGPUs(t *testing.T) {
-	r := playText(t, "")
-	if _, err := r.recordSession("salt"); !errors.Is(err, ErrNoGPU) || !strings.Contains(err.Error(), "no GPU") {
-		t.Errorf("error %v", err)
-	}
-}
-
-// TestRecordWithoutDriver: a driver that goes away meanwhile leaves nothing to write.
-func TestRecordWithoutDriver(t *testing.T) {
-	r := playText(t, "gpu 0 board=b\nat 3s driver unload\n")
-	text, err := r.recordSession("salt")
-	if !errors.Is(err, gpu.ErrUninitialized) || text != nil {
-		t.Errorf("error %v, %d bytes", err, len(text))
+// TestRecordFails: without GPUs, and with a driver that goes away meanwhile, a recording leaves nothing to write.
+func TestRecordFails(t *testing.T) {
+	for text, want := range map[string]error{"": ErrNoGPU, "gpu 0 board=b\nat 3s driver unload\n": gpu.ErrUninitialized} {
+		t.Run(want.Error(), func(t *testing.T) {
+			text, err := playText(t, text).recordSession("salt")
+			if !errors.Is(err, want) || !strings.Contains(err.Error(), want.Error()) || text != nil {
+				t.Errorf("error %v, want %v, %d bytes", err, want, len(text))
+			}
+		})
 	}
 }
 
 // TestRecordStops: a recording that is interrupted returns at once, with nothing.
 func TestRecordStops(t *testing.T) {
 	r := playText(t, "gpu 0 board=b\n")
-	s, err := r.library.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.session = s
+	r.open()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if text, err := s.Record(ctx, RecordOptions{Duration: time.Hour}); !errors.Is(err, context.Canceled) || text != nil {
+	if text, err := r.session.Record(ctx, RecordOptions{Duration: time.Hour}); !errors.Is(err, context.Canceled) || text != nil {
 		t.Errorf("error %v, %d bytes", err, len(text))
 	}
 }

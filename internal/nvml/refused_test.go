@@ -64,10 +64,10 @@ type refusal struct {
 func leaves(to map[string]string, path string, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Struct:
-		if get := v.MethodByName("Get"); get.IsValid() {
-			if got := get.Call(nil); got[1].Bool() {
+		if present := v.FieldByName("ok"); present.IsValid() {
+			if present.Bool() {
 				to[path] = "present"
-				leaves(to, path, got[0])
+				leaves(to, path, v.FieldByName("value"))
 			}
 			return
 		}
@@ -81,7 +81,7 @@ func leaves(to map[string]string, path string, v reflect.Value) {
 			leaves(to, fmt.Sprintf("%s[%v]", path, key), v.MapIndex(key))
 		}
 	case reflect.Slice:
-		if _, samples := v.Interface().(gpu.Ring); samples {
+		if v.Type() == reflect.TypeFor[gpu.Ring]() {
 			to[path] = fmt.Sprint(v.Len())
 			return
 		}
