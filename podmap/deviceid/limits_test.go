@@ -80,34 +80,83 @@ func TestUnits(t *testing.T) {
 			t.Errorf("%v units of 80 GiB: %v, want %v", c.total, got, c.want)
 		}
 	}
+}
+
+// The share of a target and the limit of its memory, by what a scheme records.
+func TestLimits(t *testing.T) {
+	of := func(b float64) gpu.Opt[gpu.Bytes] { return gpu.Some(gpu.Bytes(b * gib)) }
+	at := func(b float64) Target { return Target{Part: 1, Memory: of(b)} }
+	node := func(sizes ...float64) *gpu.Inventory {
+		inv := &gpu.Inventory{}
+		for _, s := range sizes {
+			d := gpu.InventoryGPU{}
+			if s > 0 {
+				d.Memory = of(s)
+			}
+			inv.GPUs = append(inv.GPUs, d)
+		}
+		return inv
+	}
+	some := gpu.Some[float64]
 	for _, c := range []struct {
-		name          string
-		a             Assignment
-		t             Target
-		share, memory string
+		name string
+		a    Assignment
+		inv  *gpu.Inventory
+		t    Target
+		want string // share and memory in GiB
 	}{
-		{"memory of a GPU of no size", Assignment{memory: gpu.Some[gpu.Bytes](gib)}, Target{Memory: gpu.Some[gpu.Bytes](0)}, "none",
-			"1073741824"},
-		{"a part of the memory", Assignment{part: gpu.Some(.5)}, Target{Memory: gpu.Some[gpu.Bytes](gib)}, "0.5", "536870912"},
-		{"a part beside the memory", Assignment{part: gpu.Some(.5), memory: gpu.Some[gpu.Bytes](7)},
-			Target{Memory: gpu.Some[gpu.Bytes](gib)}, "0.5", "7"},
-		{"a part of an unknown memory", Assignment{part: gpu.Some(.5)}, Target{}, "0.5", "none"},
-		{"a part before time", Assignment{part: gpu.Some(.5), Compute: gpu.Some(.2), fraction: gpu.Some(.3)}, Target{}, "0.5", "none"},
-		{"a fraction before memory", Assignment{fraction: gpu.Some(.25), memory: gpu.Some[gpu.Bytes](gib / 2)},
-			Target{Memory: gpu.Some[gpu.Bytes](gib)}, "0.25", "536870912"},
-		{"memory before time", Assignment{Compute: gpu.Some(.25), memory: gpu.Some[gpu.Bytes](gib / 2)},
-			Target{Memory: gpu.Some[gpu.Bytes](gib)}, "0.5", "536870912"},
-		{"units before a part", Assignment{part: gpu.Some(.1), units: 1, total: 4}, Target{}, "0.25", "none"},
-		{"units of no total", Assignment{part: gpu.Some(.1), units: 1}, Target{}, "0.1", "none"},
-		{"no units of a total", Assignment{part: gpu.Some(.1), total: 4}, Target{}, "0.1", "none"},
-		{"an instance has its own memory", Assignment{memory: gpu.Some[gpu.Bytes](7)}, Target{Instance: "MIG", Part: .5}, "0.5", "7"},
-		{"nothing is exclusive", Assignment{Exclusive: true}, Target{Part: 1}, "1", "none"},
-		{"the unit of a relative amount is unknown", Assignment{units: 40, total: 80, relative: true, memory: gpu.Some[gpu.Bytes](7)},
-			Target{Memory: gpu.Some[gpu.Bytes](80 * gib)}, "0.5", "7"},
+		{"nothing recorded", Assignment{}, nil, at(80.5), "none none"},
+		{"units of GiB", Assignment{units: 20, total: 80}, nil, at(80.5), "0.25 20"},
+		{"units of MiB", Assignment{units: 10240, total: 81920}, nil, at(80.5), "0.125 10"},
+		{"units of another size", Assignment{units: 25, total: 100}, nil, at(80.5), "0.25 20.125"},
+		{"units of a GPU of unknown size", Assignment{units: 20, total: 80}, nil, Target{}, "0.25 none"},
+		{"units of an unknown total", Assignment{units: 20}, nil, at(80.5), "none none"},
+		{"a total without units", Assignment{total: 80}, nil, at(80.5), "none none"},
+		{"more units than there are", Assignment{units: 90, total: 80}, nil, at(80.5), "none none"},
+		{"the one unit", Assignment{units: 1, total: 1}, nil, at(80.5), "1 80.5"},
+		{"all units", Assignment{units: 80, total: 80}, nil, at(80.5), "1 80"},
+		{"units before a part", Assignment{part: some(.1), units: 1, total: 4}, nil, Target{}, "0.25 none"},
+		{"units of no total beside a part", Assignment{part: some(.1), units: 1}, nil, Target{}, "0.1 none"},
+		{"no units of a total beside a part", Assignment{part: some(.1), total: 4}, nil, Target{}, "0.1 none"},
+		{"units that are only a ratio", Assignment{units: 20, total: 80, relative: true}, nil, at(80.5), "0.25 20.125"},
+		{"a ratio beside the memory", Assignment{units: 40, total: 80, relative: true, memory: of(7)}, nil, at(80), "0.5 7"},
+		{"a ratio to an unknown total", Assignment{units: 20, relative: true, memory: of(1)}, nil, Target{}, "none none"},
+		{"memory", Assignment{memory: of(20.125)}, nil, at(80.5), "0.25 20.125"},
+		{"memory of a GPU of unknown size", Assignment{memory: of(1)}, nil, Target{}, "none 1"},
+		{"memory of a GPU of no size", Assignment{memory: of(1)}, nil, at(0), "none 1"},
+		{"more memory than there is", Assignment{memory: of(161)}, nil, at(80.5), "1 161"},
+		{"a part of the memory", Assignment{part: some(.5)}, nil, at(1), "0.5 0.5"},
+		{"a part beside the memory", Assignment{part: some(.5), memory: of(7)}, nil, at(1), "0.5 7"},
+		{"a part of an unknown memory", Assignment{part: some(.5)}, nil, Target{}, "0.5 none"},
+		{"a part before time", Assignment{part: some(.5), Compute: some(.2), fraction: some(.3)}, nil, Target{}, "0.5 none"},
+		{"a fraction before memory", Assignment{fraction: some(.25), memory: of(.5)}, nil, at(1), "0.25 0.5"},
+		{"a fraction before time", Assignment{fraction: some(.5), Compute: some(.3)}, nil, at(80.5), "0.5 none"},
+		{"memory before time", Assignment{Compute: some(.25), memory: of(.5)}, nil, at(1), "0.5 0.5"},
+		{"time alone", Assignment{Compute: some(.3)}, nil, at(80.5), "0.3 none"},
+		{"more than a GPU", Assignment{Compute: some(1.5)}, nil, at(80.5), "1 none"},
+		{"an instance, which has its own memory", Assignment{Compute: some(.3), memory: of(7)}, nil, Target{Instance: "MIG", Part: .4},
+			"0.4 7"},
+		{"exclusive", Assignment{Exclusive: true, Compute: some(.3)}, nil, Target{Part: 1}, "1 none"},
+		// Where the units of all GPUs together are known, their size follows from the memory of all GPUs.
+		{"GiB of a node", Assignment{units: 10, pool: 80}, node(40, 40), at(40), "0.25 10"},
+		{"one GiB of a node", Assignment{units: 1, pool: 80}, node(40, 40), at(40), "0.025 1"},
+		{"MiB of a node", Assignment{units: 10240, pool: 81920}, node(40, 40), at(40), "0.25 10"},
+		{"units of a node, of an unknown size", Assignment{units: 10, pool: 8}, node(40, 40), at(40), "none none"},
+		{"a fraction of a node", Assignment{units: 1, pool: 8, relative: true}, node(40, 40), at(40), "0.25 10"},
+		{"no units of a node", Assignment{pool: 80}, node(40, 40), at(40), "none none"},
+		{"units of no pool", Assignment{units: 10}, node(40, 40), at(40), "none none"},
+		{"the GPU's own before the node's", Assignment{units: 10, total: 40, pool: 7}, node(40, 40), at(40), "0.25 10"},
+		{"of a node whose memory is not known", Assignment{units: 10, pool: 80}, node(40, 0), at(40), "none none"},
+		{"a fraction of no GPUs", Assignment{units: 1, pool: 8, relative: true}, node(), at(40), "none none"},
+		{"no inventory", Assignment{units: 10, pool: 80}, nil, at(40), "none none"},
 	} {
-		share, memory := c.a.Limits(nil, c.t)
-		if opt(share) != c.share || opt(memory) != c.memory {
-			t.Errorf("%s: %s, %s, want %s, %s", c.name, opt(share), opt(memory), c.share, c.memory)
+		share, memory := c.a.Limits(c.inv, c.t)
+		size := "none"
+		if b, ok := memory.Get(); ok {
+			size = fmt.Sprint(float64(b) / gib)
+		}
+		if got := opt(share) + " " + size; got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 	}
 }
@@ -244,5 +293,46 @@ func TestRecordsOfAGPU(t *testing.T) {
 	}
 	if got := Fraction(nil, nil, 0, 0); !slices.Equal(got, []Assignment{{}}) {
 		t.Errorf("nothing recorded: %+v", got)
+	}
+}
+
+// Another data source adds what is missing, where it names the same GPUs.
+func TestComplete(t *testing.T) {
+	of := func(words string) (out []Assignment) { // GPUs, with their time
+		for word := range strings.FieldsSeq(words) {
+			uuid, compute, limited := strings.Cut(word, ":")
+			r, _ := ParseNVML(uuid)
+			a := Assignment{Ref: r}
+			if v, ok := amount(compute); limited && ok {
+				a.Compute = gpu.Some(v)
+			}
+			out = append(out, a)
+		}
+		return out
+	}
+	const a, b = GPUA + " ", GPUB + " "
+	for _, c := range []struct {
+		name, mine, other string
+		inv               *gpu.Inventory
+		want              string // compute
+	}{
+		{"the same GPU", a, GPUA + ":0.3", node(), "0.3"},
+		{"another GPU", a, GPUB + ":0.3", node(), "none"},
+		{"a GPU that is not there", missing, missing + ":0.3", node(), "none"},
+		{"another order", a + b, GPUB + ":0.3 " + GPUA + ":0.4", node(), "0.4 0.3"},
+		{"one of them twice", a + b, GPUA + ":0.3 " + GPUA + ":0.4", node(), "none none"},
+		{"no inventory", a, GPUA + ":0.3", nil, "none"},
+		{"more", a, GPUA + ":0.3 " + GPUB + ":0.4", node(), "none"},
+		{"fewer", a + b, GPUA + ":0.3", node(), "none none"},
+	} {
+		mine := of(c.mine)
+		(&Request{Inventory: c.inv}).complete(mine, of(c.other))
+		var got []string
+		for _, g := range mine {
+			got = append(got, opt(g.Compute))
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
 	}
 }

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
 // found is where one id led: "GPU", "GPU instance", with " part" where the part is not whole, or one of "unresolved",
@@ -221,36 +219,6 @@ func TestEveryDRADeviceName(t *testing.T) {
 	} {
 		if got := found(Table{}.Claim(c.driver, c.device, c.cdi)); got != c.want {
 			t.Errorf("%s %s: %s, want %s", c.driver, c.device, got, c.want)
-		}
-	}
-}
-
-func TestMIGNamesOfOldDrivers(t *testing.T) {
-	inv := &gpu.Inventory{GPUs: []gpu.InventoryGPU{{UUID: GPUD, MIG: true, Instances: []gpu.Instance{
-		{UUID: "MIG-" + GPUD + "/3/0", GI: 3, Compute: []gpu.ComputeInstance{{UUID: "MIG-" + GPUD + "/3/0"}}}}}}}
-	r := Table{}.Plugin("nvidia.com/gpu").Parse("MIG-" + GPUD + "/3/0::4")
-	targets, _ := Locate(inv, r.Ref)
-	if len(targets) != 1 || targets[0].Instance != "MIG-"+GPUD+"/3/0" {
-		t.Errorf("found %+v", targets)
-	}
-}
-
-func TestOneGPUIsTegra(t *testing.T) {
-	inv := &gpu.Inventory{GPUs: node().GPUs[:1]}
-	targets, _ := Locate(inv, Table{}.Plugin("nvidia.com/gpu").Parse("tegra").Ref)
-	if len(targets) != 1 || targets[0].GPU != GPUA {
-		t.Errorf("found %+v", targets)
-	}
-}
-
-// A GPU that NVML could not name may be any: the id may be its.
-func TestIDsOfANamelessGPUAreAmbiguous(t *testing.T) {
-	inv := node()
-	inv.GPUs[2].UUID = "0000:3a:00.0"
-	inv.GPUs[2].Minor = gpu.None[int]()
-	for _, id := range []string{missing, "nvidia9"} {
-		if _, elsewhere := Locate(inv, (Table{}).Plugin("nvidia.com/gpu").Parse(id).Ref); elsewhere {
-			t.Errorf("%s is certainly no GPU of the node", id)
 		}
 	}
 }

@@ -130,10 +130,20 @@ func request(resource string, devices int, words ...string) *Request {
 	return req
 }
 
+// nvf begins annotations of container c by NvFractions, and gpuC is that of its GPU.
+const nvf, gpuC = "@nvidia.com/container.c.", "@nvidia.com/container.c.gpus.devices=" + GPUC
+
 // What each scheme reads from the annotations of a pod, and what of them it does not take for its own.
 func TestAnnotationsOfSchemes(t *testing.T) {
-	long := strings.Repeat(" ", maxText)
+	fill := func(text string, n int) string { return text + strings.Repeat(" ", n-len(text)) }
 	const at = "@" + hamiAllocated + "="
+	koord := func(text string) *Request { return request("", 0, "@"+koordinatorAllocated+"="+text) }
+	koordC := func(resources string) *Request {
+		return koord(`{"gpu":[{"id":"` + GPUC + `","resources":{` + resources + `}}]}`)
+	}
+	manager := func(devices int, text string) *Request {
+		return request("nvidia.com/vgpu-number", devices, "@nvidia.com/real-allocated="+text)
+	}
 	many := func(n int) string { return strings.TrimSuffix(strings.Repeat(GPUA+",NVIDIA,1,1:", n), ":") }
 	for _, c := range []struct {
 		name   string
@@ -155,9 +165,8 @@ func TestAnnotationsOfSchemes(t *testing.T) {
 		{"hami, the most GPUs", &hami, request("nvidia.com/gpu", maxRefs, at+many(maxRefs)),
 			strings.TrimSuffix(strings.Repeat("A 1MiB 0.01, ", maxRefs), ", ")},
 		{"hami, more", &hami, request("nvidia.com/gpu", maxRefs+1, at+many(maxRefs+1)), "nil"},
-		{"hami, the longest", &hami, request("nvidia.com/gpu", 1, at+GPUC+",NVIDIA,1,0:"+long[:maxText-len(GPUC+",NVIDIA,1,0:")]),
-			"C 1MiB"},
-		{"hami, longer", &hami, request("nvidia.com/gpu", 1, at+GPUC+",NVIDIA,1,0:"+long[:maxText+1-len(GPUC+",NVIDIA,1,0:")]), "nil"},
+		{"hami, the longest", &hami, request("nvidia.com/gpu", 1, at+fill(GPUC+",NVIDIA,1,0:", maxText)), "C 1MiB"},
+		{"hami, longer", &hami, request("nvidia.com/gpu", 1, at+fill(GPUC+",NVIDIA,1,0:", maxText+1)), "nil"},
 		{"hami, a failed binding", &hami, request("nvidia.com/gpu", 1, at+GPUC+",NVIDIA,1,0:;", "@"+hamiPhase+"=failed"), "nil"},
 		{"hami, a binding", &hami, request("nvidia.com/gpu", 1, at+GPUC+",NVIDIA,1,0:;", "@"+hamiPhase+"=success"), "C 1MiB"},
 		{"hami, a MIG template", &hami, request("nvidia.com/gpu", 1, at+GPUD+"[1-0],NVIDIA,1,0:;"), "nil"},
@@ -196,11 +205,13 @@ func TestAnnotationsOfSchemes(t *testing.T) {
 		{"aliyun, no allocation", &aliyun, request(aliyunMemory, 10, "@"+aliyunAllocation+`={`, "@"+aliyunGPU+"=2"), "nil"},
 
 		{"kai: a fraction", &kai, request("", 0, "#"+kaiGroup+"=g", "@"+kaiFraction+"=1"), "group g fraction 1"},
+		{"kai: no number", &kai, request("", 0, "#"+kaiGroup+"=g", "@"+kaiFraction+"=0"), "group g"},
 		{"kai: more than one", &kai, request("", 0, "#"+kaiGroup+"=g", "@"+kaiFraction+"=1.01"), "group g"},
 		{"kai: a fraction before memory", &kai, request("", 0, "#"+kaiGroup+"=g", "@"+kaiFraction+"=x", "@"+kaiMemory+"=5"), "group g"},
 		{"kai: memory", &kai, request("", 0, "#"+kaiGroup+"=g", "@"+kaiMemory+"=5"), "group g 5MiB"},
 		{"kai: no group", &kai, request("", 0, "@"+kaiMemory+"=5"), "nil"},
-		{"kai: one group twice", &kai, request("", 0, "#"+kaiGroup+"=g", "#"+kaiGroup+"/g=g", "#"+kaiGroup+"/a=a"), "group a, group g"},
+		{"kai: one group twice", &kai, request("", 0, "#"+kaiGroup+"=g", "#"+kaiGroup+"/g=g", "#"+kaiGroup+"/a=a",
+			"#"+kaiGroup+"/i=j", "#x=x"), "group a, group g"},
 
 		{"kubeshare 1", &kubeShareOld, request("", 0, "@"+kubeShareOldID+"=abc", "@"+kubeShareOldRequest+"=0.5",
 			"@"+kubeShareOldMemory+"=1048576"),
@@ -220,53 +231,43 @@ func TestAnnotationsOfSchemes(t *testing.T) {
 		{"kubeshare 2, one and a half on one GPU", &kubeShare, request("", 0, "@"+kubeShareUUID+"="+GPUC, "#"+kubeShareRequest+"=1.5"),
 			"C"},
 		{"kubeshare 2, an index is unknown", &kubeShare, request("", 0, "@"+kubeShareUUID+"=0"), "?"},
+		{"kubeshare 2, hardly anything", &kubeShare, request("", 0, "@"+kubeShareUUID+"="+GPUC, "#"+kubeShareRequest+"=0"), "C"},
+		{"kubeshare 2, a MIG device and an index", &kubeShare, request("", 0, "@"+kubeShareUUID+"="+migD3+",1"), "?"},
+		{"kubeshare 2, a MIG device", &kubeShare, request("", 0, "@"+kubeShareUUID+"="+migD3), "DD3"},
 		{"kubeshare 2, nothing", &kubeShare, request("", 0), "nil"},
 
-		{"nvfractions", &nvFractions, request("", 0, "@nvidia.com/container.c.gpus.devices="+GPUC,
-			"@nvidia.com/container.c.gpu-memory.limit=2Mi",
-			"@nvidia.com/container.c.gpu-memory.request=1Mi", "@nvidia.com/container.c.gpu-compute.portion=0.5"), "C 2MiB (1MiB) 0.5"},
-		{"nvfractions, a request is the limit", &nvFractions, request("", 0, "@nvidia.com/container.c.gpus.devices="+GPUC,
-			"@nvidia.com/container.c.gpu-memory.request=1Mi"), "C 1MiB (1MiB)"},
-		{"nvfractions, a request above the limit", &nvFractions, request("", 0, "@nvidia.com/container.c.gpus.devices="+GPUC,
-			"@nvidia.com/container.c.gpu-memory.request=3Mi", "@nvidia.com/container.c.gpu-memory.limit=2Mi"), "C 2MiB (2MiB)"},
-		{"nvfractions, hardly any time", &nvFractions, request("", 0, "@nvidia.com/container.c.gpus.devices="+GPUC,
-			"@nvidia.com/container.c.gpu-compute.portion=0.001"), "C 0.01"},
-		{"nvfractions, no time", &nvFractions, request("", 0, "@nvidia.com/container.c.gpus.devices="+GPUC,
-			"@nvidia.com/container.c.gpu-compute.portion=0"), "C"},
+		{"nvfractions", &nvFractions, request("", 0, gpuC, nvf+"gpu-memory.limit=2Mi", nvf+"gpu-memory.request=1Mi",
+			nvf+"gpu-compute.portion=0.5"), "C 2MiB (1MiB) 0.5"},
+		{"nvfractions, a request is the limit", &nvFractions, request("", 0, gpuC, nvf+"gpu-memory.request=1Mi"), "C 1MiB (1MiB)"},
+		{"nvfractions, a request above the limit", &nvFractions, request("", 0, gpuC, nvf+"gpu-memory.request=3Mi",
+			nvf+"gpu-memory.limit=2Mi"), "C 2MiB (2MiB)"},
+		{"nvfractions, hardly any time", &nvFractions, request("", 0, gpuC, nvf+"gpu-compute.portion=0.001"), "C 0.01"},
+		{"nvfractions, no time", &nvFractions, request("", 0, gpuC, nvf+"gpu-compute.portion=0"), "C"},
+		{"nvfractions, more than all time", &nvFractions, request("", 0, gpuC, nvf+"gpu-compute.portion=1.5"), "C"},
 		{"nvfractions, of another container", &nvFractions, request("", 0, "@nvidia.com/container.d.gpus.devices="+GPUC), "nil"},
-		{"nvfractions, memory of an unknown GPU", &nvFractions, request("", 0, "@nvidia.com/container.c.gpu-memory.limit=2Mi"), "?"},
-		{"nvfractions, a member of a group", &nvFractions, request("", 0, "@nvidia.com/container.c.gpus.devices="+GPUC, "#"+kaiGroup+"=g"),
-			"nil"},
-		{"nvfractions, the longest list", &nvFractions, request("", 0, "@nvidia.com/container.c.gpus.devices="+GPUC+strings.Repeat(",",
-			maxText-len(GPUC))), "C"},
-		{"nvfractions, a longer one", &nvFractions, request("", 0, "@nvidia.com/container.c.gpus.devices="+GPUC+strings.Repeat(",",
-			maxText+1-len(GPUC))), "?"},
+		{"nvfractions, memory of an unknown GPU", &nvFractions, request("", 0, nvf+"gpu-memory.limit=2Mi"), "?"},
+		{"nvfractions, a member of a group", &nvFractions, request("", 0, gpuC, "#"+kaiGroup+"=g"), "nil"},
+		{"nvfractions, the longest list", &nvFractions, request("", 0, gpuC+strings.Repeat(",", maxText-len(GPUC))), "C"},
+		{"nvfractions, a longer one", &nvFractions, request("", 0, gpuC+strings.Repeat(",", maxText+1-len(GPUC))), "?"},
 
-		{"koordinator", &koordinator, request("", 0,
-			"@"+koordinatorAllocated+`={"gpu":[{"id":"`+GPUC+`","resources":{"koordinator.sh/gpu-core":"30",`+
-				`"koordinator.sh/gpu-memory":"1Mi","koordinator.sh/gpu-memory-ratio":"20","other":"x"}}]}`), "C 1MiB 0.3 part 0.2"},
-		{"koordinator, a whole GPU", &koordinator, request("", 0, "@"+koordinatorAllocated+`={"gpu":[{"id":"`+GPUC+
-			`","resources":{"koordinator.sh/gpu-core":"100","koordinator.sh/gpu-memory-ratio":"100"}}]}`), "C 1 part 1!"},
-		{"koordinator, all memory", &koordinator, request("", 0, "@"+koordinatorAllocated+`={"gpu":[{"id":"`+GPUC+
-			`","resources":{"koordinator.sh/gpu-memory-ratio":"100"}}]}`), "C part 1!"},
-		{"koordinator, all memory and half the time", &koordinator, request("", 0, "@"+koordinatorAllocated+`={"gpu":[{"id":"`+GPUC+
-			`","resources":{"koordinator.sh/gpu-core":"50","koordinator.sh/gpu-memory-ratio":"100"}}]}`), "C 0.5 part 1"},
-		{"koordinator, all the time", &koordinator, request("", 0, "@"+koordinatorAllocated+`={"gpu":[{"id":"`+GPUC+
-			`","resources":{"koordinator.sh/gpu-core":"100"}}]}`), "C 1"},
-		{"koordinator, a number of two GPUs", &koordinator, request("", 0, "@"+koordinatorAllocated+`={"gpu":[{"minor":0}]}`), "nowhere"},
-		{"koordinator, no number", &koordinator, request("", 0, "@"+koordinatorAllocated+`={"gpu":[{"id":"`+GPUC+`"},{}]}`), "?"},
-		{"koordinator, a negative number", &koordinator, request("", 0, "@"+koordinatorAllocated+`={"gpu":[{"minor":-1}]}`), "?"},
-		{"koordinator, too many numbers", &koordinator, request("", 0, "@"+koordinatorAllocated+`={"gpu":[`+strings.Repeat(`{"minor":0},`,
-			maxRefs)+`{"minor":0}]}`), "?"},
-		{"koordinator, an amount that is none", &koordinator, request("", 0,
-			"@"+koordinatorAllocated+`={"gpu":[{"id":"`+GPUC+`","resources":{"x/gpu-core":"y"}}]}`), "C"},
-		{"koordinator, network devices", &koordinator, request("", 0, "@"+koordinatorAllocated+`={"rdma":[{"minor":0}]}`), "nil"},
-		{"koordinator, no JSON", &koordinator, request("", 0, "@"+koordinatorAllocated+`={"gpu":`), "?"},
-		{"koordinator, no JSON of others", &koordinator, request("", 0, "@"+koordinatorAllocated+`={"rdma":`), "nil"},
-		{"koordinator, the longest", &koordinator, request("", 0,
-			"@"+koordinatorAllocated+`={"gpu":[{"id":"`+GPUC+`"}]}`+long[:maxText-len(`{"gpu":[{"id":"`+GPUC+`"}]}`)]), "C"},
-		{"koordinator, longer", &koordinator, request("", 0,
-			"@"+koordinatorAllocated+`={"gpu":[{"id":"`+GPUC+`"}]}`+long[:maxText+1-len(`{"gpu":[{"id":"`+GPUC+`"}]}`)]), "?"},
+		{"koordinator", &koordinator, koordC(`"koordinator.sh/gpu-core":"30","koordinator.sh/gpu-memory":"1Mi",` +
+			`"koordinator.sh/gpu-memory-ratio":"20","other":"x"`), "C 1MiB 0.3 part 0.2"},
+		{"koordinator, a whole GPU", &koordinator, koordC(`"koordinator.sh/gpu-core":"100","koordinator.sh/gpu-memory-ratio":"100"`),
+			"C 1 part 1!"},
+		{"koordinator, all memory", &koordinator, koordC(`"koordinator.sh/gpu-memory-ratio":"100"`), "C part 1!"},
+		{"koordinator, all memory and half the time", &koordinator,
+			koordC(`"koordinator.sh/gpu-core":"50","koordinator.sh/gpu-memory-ratio":"100"`), "C 0.5 part 1"},
+		{"koordinator, all the time", &koordinator, koordC(`"koordinator.sh/gpu-core":"100"`), "C 1"},
+		{"koordinator, an amount that is none", &koordinator, koordC(`"x/gpu-core":"y"`), "C"},
+		{"koordinator, a number of two GPUs", &koordinator, koord(`{"gpu":[{"minor":0}]}`), "nowhere"},
+		{"koordinator, no number", &koordinator, koord(`{"gpu":[{"id":"` + GPUC + `"},{}]}`), "?"},
+		{"koordinator, a negative number", &koordinator, koord(`{"gpu":[{"minor":-1}]}`), "?"},
+		{"koordinator, too many numbers", &koordinator, koord(`{"gpu":[` + strings.Repeat(`{"minor":0},`, maxRefs) + `{"minor":0}]}`), "?"},
+		{"koordinator, network devices", &koordinator, koord(`{"rdma":[{"minor":0}]}`), "nil"},
+		{"koordinator, no JSON", &koordinator, koord(`{"gpu":`), "?"},
+		{"koordinator, no JSON of others", &koordinator, koord(`{"rdma":`), "nil"},
+		{"koordinator, the longest", &koordinator, koord(fill(`{"gpu":[{"id":"`+GPUC+`"}]}`, maxText)), "C"},
+		{"koordinator, longer", &koordinator, koord(fill(`{"gpu":[{"id":"`+GPUC+`"}]}`, maxText+1)), "?"},
 
 		{"elastic-gpu, cores", &elasticGPU, request(elasticCore, 30, "@"+elasticContainer+"c=0"), "nowhere 0.3"},
 		{"elastic-gpu, of another container", &elasticGPU, request(elasticCore, 30, "@"+elasticContainer+"d=0"), "nil"},
@@ -280,23 +281,16 @@ func TestAnnotationsOfSchemes(t *testing.T) {
 		{"gpu-manager, a key that is no number", &tkestack, request(tencentCore, 30, "@"+tencentIndex+"x=1"), "nil"},
 		{"gpu-manager, nothing", &tkestack, request(tencentCore, 30), "nil"},
 
-		{"vgpu-manager", &vgpuManager, request("nvidia.com/vgpu-number", 1, "@nvidia.com/real-allocated=c[0_"+GPUC+"_30_1024]"),
-			"C 1024MiB 0.3"},
+		{"vgpu-manager", &vgpuManager, manager(1, "c[0_"+GPUC+"_30_1024]"), "C 1024MiB 0.3"},
 		{"vgpu-manager, another domain", &vgpuManager, request("x.io/vgpu-number", 1,
 			"@x.io/real-allocated=d[0_"+GPUB+"_0_0];c[0_"+GPUC+"_0_0]"), "C"},
-		{"vgpu-manager, of another container", &vgpuManager, request("nvidia.com/vgpu-number", 1,
-			"@nvidia.com/real-allocated=d[0_"+GPUC+"_30_1024]"), "nil"},
-		{"vgpu-manager, cut off", &vgpuManager, request("nvidia.com/vgpu-number", 1, "@nvidia.com/real-allocated=c[0_"+GPUC+"_30_1024"),
-			"nil"},
-		{"vgpu-manager, another number", &vgpuManager, request("nvidia.com/vgpu-number", 2,
-			"@nvidia.com/real-allocated=c[0_"+GPUC+"_30_1024]"), "nil"},
-		{"vgpu-manager, fewer fields", &vgpuManager, request("nvidia.com/vgpu-number", 1, "@nvidia.com/real-allocated=c["+GPUC+"_30_1024]"),
-			"nil"},
-		{"vgpu-manager, no GPU", &vgpuManager, request("nvidia.com/vgpu-number", 1, "@nvidia.com/real-allocated=c[0_x_30_1024]"), "nil"},
-		{"vgpu-manager, the longest", &vgpuManager, request("nvidia.com/vgpu-number", 1, "@nvidia.com/real-allocated=c[0_"+GPUC+"_0_0];"+
-			long[:maxText-len("c[0_"+GPUC+"_0_0];")]), "C"},
-		{"vgpu-manager, longer", &vgpuManager, request("nvidia.com/vgpu-number", 1, "@nvidia.com/real-allocated=c[0_"+GPUC+"_0_0];"+
-			long[:maxText+1-len("c[0_"+GPUC+"_0_0];")]), "nil"},
+		{"vgpu-manager, of another container", &vgpuManager, manager(1, "d[0_"+GPUC+"_30_1024]"), "nil"},
+		{"vgpu-manager, cut off", &vgpuManager, manager(1, "c[0_"+GPUC+"_30_1024"), "nil"},
+		{"vgpu-manager, another number", &vgpuManager, manager(2, "c[0_"+GPUC+"_30_1024]"), "nil"},
+		{"vgpu-manager, fewer fields", &vgpuManager, manager(1, "c["+GPUC+"_30_1024]"), "nil"},
+		{"vgpu-manager, no GPU", &vgpuManager, manager(1, "c[0_x_30_1024]"), "nil"},
+		{"vgpu-manager, the longest", &vgpuManager, manager(1, fill("c[0_"+GPUC+"_0_0];", maxText)), "C"},
+		{"vgpu-manager, longer", &vgpuManager, manager(1, fill("c[0_"+GPUC+"_0_0];", maxText+1)), "nil"},
 	} {
 		if got := wrote(c.scheme.annotated(c.req)); got != c.want {
 			t.Errorf("%s: %.200s, want %.200s", c.name, got, c.want)
@@ -411,12 +405,12 @@ func TestPrecedenceOfSources(t *testing.T) {
 		{"noted", &hami, []string{note}, nil, "annotation: B 1MiB 0.2"},
 		{"nothing", &hami, nil, nil, ""},
 		{"recorded", &nvFractions, nil, Fraction([]string{GPUC}, nil, 5, 0), "gpu_fractioning: C 5MiB"},
-		{"recorded and noted", &nvFractions, []string{"@nvidia.com/container.c.gpus.devices=" + GPUC,
-			"@nvidia.com/container.c.gpu-compute.portion=0.5"},
+		{"recorded and noted", &nvFractions, []string{nvf + "gpus.devices=" + GPUC,
+			nvf + "gpu-compute.portion=0.5"},
 			Fraction([]string{GPUC}, nil, 5, 0), "gpu_fractioning: C 5MiB 0.5"},
-		{"recorded without a GPU, and noted", &nvFractions, []string{"@nvidia.com/container.c.gpus.devices=" + GPUC}, Fraction(nil, nil, 5,
+		{"recorded without a GPU, and noted", &nvFractions, []string{nvf + "gpus.devices=" + GPUC}, Fraction(nil, nil, 5,
 			0), "annotation: C"},
-		{"recorded without one GPU of two, and noted", &nvFractions, []string{"@nvidia.com/container.c.gpus.devices=" + GPUC},
+		{"recorded without one GPU of two, and noted", &nvFractions, []string{nvf + "gpus.devices=" + GPUC},
 			Fraction([]string{GPUC, "?"}, nil, 5, 0), "annotation: C"},
 		{"recorded without a GPU alone", &nvFractions, nil, Fraction(nil, nil, 5, 0), "gpu_fractioning: ? 5MiB"},
 	} {

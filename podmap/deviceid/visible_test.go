@@ -33,6 +33,12 @@ func TestVisible(t *testing.T) {
 			t.Errorf("%.60q: %v, want %v", list, got, want)
 		}
 	}
+	for text, want := range map[string]int{GPUA + "," + GPUB: 2, GPUA + ",what": 0, GPUA + ", ," + GPUB: 2, "": 0,
+		strings.Repeat("0,", maxRefs): maxRefs, strings.Repeat("0,", maxRefs+1): 0} {
+		if got := parseVisible(text); len(got) != want {
+			t.Errorf("%.60q: %d GPUs, want %d", text, len(got), want)
+		}
+	}
 	if Visible(nil, "all") != nil {
 		t.Error("GPUs of no inventory")
 	}
