@@ -101,50 +101,6 @@ func FuzzParseJobs(f *testing.F) {
 	})
 }
 
-func TestJobsComeAndGo(t *testing.T) {
-	f := newJobDir(t)
-	if h := f.jobs.Allocations(node()); h.Known || !h.Configured || h.Sources[0].Up || h.Sources[0].Message == "" {
-		t.Errorf("before the first reading: %+v", h)
-	}
-	h := f.poll()
-	if !h.Known || h.Uncertain || len(h.List) != 0 || !h.Sources[0].Up {
-		t.Errorf("an empty directory: %+v", h)
-	}
-	f.now = f.now.Add(time.Minute)
-	f.write("0", "42\n")
-	f.write("README", "another's\n")
-	f.write("00", "7\n")
-	f.write(".0.swp", "7\n")
-	start := gpu.Some(f.now)
-	f.poll()
-	f.now = f.now.Add(time.Minute)
-	f.write("0", "42\n43\n")
-	h = f.poll()
-	if len(h.List) != 2 || h.List[0].Since != start || h.List[1].Since != gpu.Some(f.now) || h.List[0].Share != gpu.Some(gpu.Ratio(0.5)) ||
-		!h.List[0].Shared || h.List[0].Resource != "gres/gpu" {
-		t.Errorf("%+v", h.List)
-	}
-	if len(h.Pods) != 2 || h.Pods[0] != (gpu.PodRef{Pod: "slurm/42"}) ||
-		!slices.Equal(h.Resources, []gpu.ResourceCount{{Resource: "gres/gpu", Allocated: 1}}) {
-		t.Errorf("%+v, %+v", h.Pods, h.Resources)
-	}
-	f.write("0", "")
-	if h = f.poll(); len(h.List) != 0 || h.Uncertain {
-		t.Errorf("after the epilog: %+v", h)
-	}
-}
-
-// What started before the exporter has an unknown start.
-func TestJobsOfTheFirstReadingHaveNoStart(t *testing.T) {
-	f := newJobDir(t)
-	f.write("1", "42\n")
-	f.poll()
-	f.now = f.now.Add(time.Minute)
-	if h := f.poll(); len(h.List) != 1 || h.List[0].Since.Present() || h.List[0].GPU != GPUB {
-		t.Errorf("%+v", h.List)
-	}
-}
-
 // A file that cannot be understood costs itself alone; its GPU is then not known to be free.
 func TestJobFilesThatAreNone(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -184,66 +140,5 @@ func TestDefaultClock(t *testing.T) {
 	j.Poll(t.Context())
 	if h := j.Allocations(node()); !h.Known || !h.Sources[0].LastSuccess.Present() {
 		t.Errorf("%+v", h)
-	}
-}
-
-// A job on several GPUs that are not visible here has each of them counted.
-func TestJobsOnUnknownGPUs(t *testing.T) {
-	f := newJobDir(t)
-	for _, name := range []string{"0", "8", "9"} {
-		f.write(name, "42\n")
-	}
-	h := f.poll()
-	want := []gpu.Unresolved{{Container: gpu.Container{Pod: "slurm/42"}, Resource: "gres/gpu", Devices: 2}}
-	if !slices.Equal(h.Unresolved, want) || len(h.List) != 1 || !h.Uncertain {
-		t.Errorf("%+v", h)
-	}
-}
-
-func TestJobDirThatIsNotThere(t *testing.T) {
-	f := newJobDir(t)
-	f.write("0", "42\n")
-	f.poll()
-	os.RemoveAll(f.dir)
-	f.now = f.now.Add(time.Minute)
-	if h := f.poll(); !h.Known || len(h.List) != 1 || h.Sources[0].Up || h.Sources[0].Errors != 1 ||
-		!strings.Contains(h.Sources[0].Message, "does not exist") {
-		t.Errorf("within the limit the last good reading stands: %+v", h)
-	}
-	f.now = f.now.Add(5 * time.Minute)
-	if h := f.poll(); h.Known || len(h.List) != 0 {
-		t.Errorf("beyond it nothing is known: %+v", h)
-	}
-}
-
-// Two sources of allocations: what is unknown to one of them must not appear unallocated. Nor is anything while a job is
-// mapped to the whole of a MIG GPU of which a pod has an instance.
-func TestJobsBesidePods(t *testing.T) {
-	pod := gpu.Container{Namespace: "ml", Pod: "train", Name: "main"}
-	known := gpu.Allocations{Known: true, Configured: true, Sources: []gpu.Source{{Name: gpu.SourcePodResources}},
-		List: []gpu.Allocation{{Container: pod, GPU: GPUA, Share: gpu.Some(gpu.Ratio(0.5)), Shared: true},
-			{Container: pod, GPU: GPUD, Instance: migD3, Share: gpu.Some(gpu.Ratio(1))}}}
-	f := newJobDir(t)
-	if h := f.jobs.Merge(known, node()); !h.Known || !h.Uncertain || len(h.List) != 2 || len(h.Sources) != 2 {
-		t.Errorf("jobs that are not known: %+v", h)
-	}
-	for name, id := range map[string]string{"0": "1", "1": "2", "3": "3", "3.3": "4", "3.7": "5"} {
-		f.write(name, id+"\n")
-	}
-	f.poll()
-	if h := f.jobs.Merge(gpu.Allocations{Configured: true}, node()); h.Known || len(h.List) != 0 || len(h.Sources) != 1 {
-		t.Errorf("pods that are not known: %+v", h)
-	}
-	var got []string
-	h := f.jobs.Merge(known, node())
-	for _, x := range h.List {
-		got = append(got, strings.NewReplacer(GPUA, "A", GPUB, "B", GPUD, "D", migD3, "D3", migD7,
-			"D7").Replace(fmt.Sprintf("%s %s %s", x.Container.Pod, x.GPU, x.Instance)))
-	}
-	if want := []string{"slurm/2 B ", "slurm/5 D D7", "train A ", "train D D3"}; !slices.Equal(got, want) || !h.Uncertain || !h.Known {
-		t.Errorf("%q, want %q", got, want)
-	}
-	if len(known.List) != 2 {
-		t.Error("the kubelet's allocations were changed")
 	}
 }

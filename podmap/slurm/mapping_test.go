@@ -75,13 +75,14 @@ func TestSharesOfJobs(t *testing.T) {
 	f.write("2", "\n")
 	f.write("3.3", "1\n4\n")
 	f.write("8", "5\n1\n")
+	f.write("9", "5\n") // each GPU that is not here counts
 	a := f.poll()
 	want := []string{"1 A 0.3333 shared", "1 D D3 0.5 shared", "2 A 0.3333 shared", "2 B 1", "3 A 0.3333 shared", "4 D D3 0.5 shared",
-		"1 ?1", "5 ?1"}
+		"1 ?1", "5 ?2"}
 	if !slices.Equal(shown(a), want) {
 		t.Errorf("%q, want %q", shown(a), want)
 	}
-	if len(a.Resources) != 1 || a.Resources[0].Resource != "gres/gpu" || a.Resources[0].Allocated != 4 || len(a.Pods) != 5 {
+	if len(a.Resources) != 1 || a.Resources[0].Resource != "gres/gpu" || a.Resources[0].Allocated != 5 || len(a.Pods) != 5 {
 		t.Errorf("%+v, %+v", a.Resources, a.Pods)
 	}
 	for _, x := range a.List {
@@ -183,6 +184,9 @@ func TestHealthOfTheMapping(t *testing.T) {
 	}
 	if s := source(); s.Name != gpu.SourceJobs || s.Message != "Slurm job mapping not read yet" || s.Up || s.Duration.Present() {
 		t.Errorf("%+v", s)
+	}
+	if a := j.Allocations(node()); a.Known || !a.Configured {
+		t.Errorf("%+v", a)
 	}
 	tick = time.Second
 	j.Poll(t.Context())
@@ -306,5 +310,19 @@ func TestMergedAllocations(t *testing.T) {
 		if a := f.jobs.Merge(pods, node()); !a.Uncertain || !slices.Contains(shown(a), "q ?3") {
 			t.Errorf("%s: what is unknown of pods is lost: %q", c.name, shown(a))
 		}
+	}
+	// Without the pods' allocations nothing is known, without those of jobs no GPU is known to be unallocated.
+	f := newJobDir(t)
+	pods := gpu.Allocations{Known: true, List: []gpu.Allocation{on("p", GPUA, "")}, Sources: []gpu.Source{{Name: "x"}}}
+	if a := f.jobs.Merge(pods, node()); !a.Known || !a.Uncertain || len(a.List) != 1 || len(a.Sources) != 2 {
+		t.Errorf("jobs that are not known: %+v", a)
+	}
+	f.write("1", "1\n")
+	f.poll()
+	if a := f.jobs.Merge(gpu.Allocations{}, node()); a.Known || len(a.List) != 0 || len(a.Sources) != 1 {
+		t.Errorf("pods that are not known: %+v", a)
+	}
+	if f.jobs.Merge(pods, node()); len(pods.List) != 1 {
+		t.Error("the kubelet's allocations were changed")
 	}
 }
