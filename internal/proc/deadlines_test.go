@@ -2,7 +2,6 @@ package proc
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -141,26 +140,11 @@ func TestHierarchyThatIsRemoved(t *testing.T) {
 	check("there again", true, true, 1)
 }
 
-// A process is looked up in its cgroup again after ten seconds, its names after two, those that nothing needs after
-// thirty, and one that was not looked up for five minutes is forgotten. A clock that went back is no reason to wait.
-func TestAgesOfAFinder(t *testing.T) {
+// A process that was not looked up for five minutes is forgotten.
+func TestProcessesAreForgotten(t *testing.T) {
 	n := newNode(t)
 	n.process(10, "555", "0::/system.slice/a.service\n")
 	f := n.finder(false)
-	a, b := gpu.Container{Pod: "systemd/a.service"}, gpu.Container{Pod: "systemd/b.service"}
-	expect(t, f, 10, a, Owned)
-	n.process(10, "555", "0::/system.slice/b.service\n")
-	expect(t, f, 10, a, Owned) // in the same poll
-	n.now = n.now.Add(placeInterval - 1)
-	expect(t, f, 10, a, Owned)
-	n.now = n.now.Add(1)
-	expect(t, f, 10, gpu.Container{}, Unknown) // it has moved
-	expect(t, f, 10, b, Owned)
-	n.process(10, "555", "0::/system.slice/a.service\n")
-	n.now = n.now.Add(-1)
-	expect(t, f, 10, gpu.Container{}, Unknown) // the clock went back: it is read again
-	expect(t, f, 10, a, Owned)
-
 	f.Find(10)
 	n.now = n.now.Add(forgetAfter)
 	if f.Forget(); len(f.entries) != 1 {
@@ -380,25 +364,4 @@ func TestNameOfAProcessThatEnded(t *testing.T) {
 			t.Errorf("%s: %v, %q", command, f.NamedMPS(10), f.Command(10))
 		}
 	}
-}
-
-// A list that is given up is no failure of the engine, and its error is that of the context.
-func TestListThatIsGivenUp(t *testing.T) {
-	e := NewEngine(EngineOptions{Kind: Docker, Socket: filepath.Join(t.TempDir(), "no.sock")})
-	over, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := e.Poll(over); !errors.Is(err, context.Canceled) || e.Source().Errors != 0 {
-		t.Errorf("%v, %+v", err, e.Source())
-	}
-}
-
-// Directories with other names beside those of pods are none: a container in a private cgroup namespace, whose path has no
-// pod, has the name of its link.
-func TestOtherDirectoriesBesideLogs(t *testing.T) {
-	n := newNode(t)
-	n.pod("ml", "train-0", uid, "main", cid)
-	n.write("log/pods/lost+found/x", "")
-	n.write("log/containers/x", "")
-	n.process(10, "555", "0::/../cri-containerd-"+cid+".scope\n")
-	expect(t, n.finder(true), 10, gpu.Container{Namespace: "ml", Pod: "train-0", Name: "main"}, Owned)
 }

@@ -9,73 +9,38 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
 // The format is that of the kernel: dmemcg_limit_show of kernel/cgroup/dmem.c (Linux 6.14) prints each region with its
 // bytes, or max; the region's name is the one that NVIDIA documents for R615 (MPS v3 Memory Partitioning). Regions of
 // amdgpu and xe are beside it on a mixed node.
 func TestCgroupScanner(t *testing.T) {
-	const (
-		uidA, uidB = "11111111-2222-3333-4444-555555555555", "aaaaaaaa-2222-3333-4444-555555555555"
-		other      = "drm/0000:03:00.0/vram0 4096\n"
-	)
-	idA, idB, pause := strings.Repeat("a", 64), strings.Repeat("b", 64), strings.Repeat("c", 64)
-	podA := "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + strings.ReplaceAll(uidA, "-", "_") + ".slice"
-	podB := "kubepods.slice/kubepods-pod" + strings.ReplaceAll(uidB, "-", "_") + ".slice"
-	root, logs, links := t.TempDir(), t.TempDir(), t.TempDir()
-	write := func(path, text string) {
-		t.Helper()
-		path = filepath.Join(root, path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
+	n := newNode(t)
+	n.pod("ml", "train", uid, "main", cid)
+	pod := "/kubepods.slice/kubepods-pod" + uid_ + ".slice"
+	own, pause := pod+"/cri-containerd-"+cid+".scope", pod+"/cri-containerd-"+other+".scope"
+	charge := func(path string, used int, limit, least string) {
+		for file, value := range map[string]any{"current": used, "max": limit, "min": least} {
+			n.write("cgroup"+path+"/dmem."+file, fmt.Sprintf("drm/0000:03:00.0/vram0 4096\nnvidia/0000:18:00.0/vidmem %v\n"+
+				"nvidia/00000000:2A:00.0/vidmem 0\n", value))
 		}
 	}
-	cgroup := func(path string, current0, current1 int, limit, least string) {
-		line := func(a, b any) string {
-			return fmt.Sprintf("%snvidia/0000:18:00.0/vidmem %v\nnvidia/00000000:2A:00.0/vidmem %v\n", other, a, b)
-		}
-		write(path+"/dmem.current", line(current0, current1))
-		write(path+"/dmem.max", line(limit, "max"))
-		write(path+"/dmem.min", line(least, 0))
-	}
-	cgroup("kubepods.slice", 900, 50, "max", "0")
-	cgroup("kubepods.slice/kubepods-burstable.slice", 600, 50, "max", "0")
-	cgroup(podA, 600, 50, "700", "0")
-	cgroup(podA+"/cri-containerd-"+idA+".scope", 600, 50, "max", "400")
-	cgroup(podA+"/cri-containerd-"+idA+".scope/made-by-"+uidB, 600, 50, "max", "0") // a container's own
-	cgroup(podA+"/cri-containerd-"+pause+".scope", 0, 0, "max", "0")
-	cgroup(podB, 300, 0, "max", "0")
-	cgroup(podB+"/cri-containerd-"+idB+".scope", 300, 0, "250", "0")
-	cgroup("system.slice", 100, 0, "max", "0")
-	cgroup("system.slice/xorg.service", 100, 0, "max", "0")
-	for _, path := range []string{logs + "/ml_train_" + uidA + "/main", logs + "/ml_serve_" + uidB + "/main"} {
-		if err := os.MkdirAll(path, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, name := range []string{"train_ml_main-" + idA + ".log", "serve_ml_main-" + idB + ".log"} {
-		if err := os.WriteFile(filepath.Join(links, name), nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	now := time.Unix(1e9, 0)
-	s := NewCgroupScanner(CgroupOptions{Root: root, Finder: Options{PodLogs: logs, ContainerLogs: links, Kubernetes: true,
-		Clock: func() time.Time { return now }, Deadline: 10 * time.Second}})
+	charge("/kubepods.slice", 600, "max", "0")
+	charge(pod, 600, "700", "0")
+	charge(own, 600, "max", "400")
+	charge(own+"/made-by-"+hash, 600, "max", "0") // a container's own
+	charge(pause, 0, "max", "0")
+	charge("/system.slice", 100, "max", "0")
+	charge("/system.slice/xorg.service", 100, "max", "0")
+	root := filepath.Join(n.root, "cgroup")
+	s := NewCgroupScanner(CgroupOptions{Root: root, Finder: n.finder(true).o})
 
 	s.Scan(t.Context())
-	if _, offered := s.Source(); offered || len(s.Memory()) > 0 {
-		t.Error("a private hierarchy, without dmem.capacity, is read")
+	if _, offered := s.Source(); offered || len(s.Memory()) > 0 || len(s.Paths()) > 0 {
+		t.Error("a private hierarchy, without dmem.capacity, is read, or there are paths before they were needed")
 	}
-	if list := s.Paths(); len(list) > 0 {
-		t.Errorf("paths before a scan: %v", list)
-	}
-	write("cgroup.controllers", "dmem\n")
-	write("cgroup.type", "domain\n")
+	n.write("cgroup/cgroup.controllers", "dmem\n")
+	n.write("cgroup/cgroup.type", "domain\n")
 	if s.Scan(t.Context()); len(s.Paths()) > 0 {
 		t.Error("the driver is queried for cgroups of a private hierarchy")
 	}
@@ -84,58 +49,35 @@ func TestCgroupScanner(t *testing.T) {
 	}
 	s.Scan(t.Context())
 	owners := map[string]string{}
-	for _, path := range s.Paths() {
+	for _, path := range append(s.Paths(), "/elsewhere") {
 		container, reason := s.Owner(path)
-		owners[strings.TrimPrefix(path, root+"/")] = containerText(container) + string(reason)
+		owners[strings.TrimPrefix(path, root)] = container.Pod + string(reason)
 	}
-	if want := map[string]string{podA + "/cri-containerd-" + idA + ".scope": "ml/train/main",
-		podA + "/cri-containerd-" + pause + ".scope": "unresolved", podB + "/cri-containerd-" + idB + ".scope": "ml/serve/main",
-		"system.slice": "host"}; !maps.Equal(owners, want) {
+	if want := map[string]string{own: "train", pause: "unresolved", "/system.slice": "host",
+		"/elsewhere": "unresolved"}; !maps.Equal(owners, want) {
 		t.Errorf("the driver is queried for %v, want %v", owners, want)
 	}
-	if _, reason := s.Owner("/elsewhere"); reason != gpu.UnattributedUnresolved {
-		t.Errorf("the owner of an unknown cgroup is %q", reason)
-	}
-	write("dmem.capacity", "drm/0000:03:00.0/vram0 8514437120\nnvidia/0000:18:00.0/vidmem 85520809984\n"+
+	n.write("cgroup/dmem.capacity", "drm/0000:03:00.0/vram0 8514437120\nnvidia/0000:18:00.0/vidmem 85520809984\n"+
 		"nvidia/00000000:2A:00.0/vidmem 85520809984\n")
 	s.Scan(t.Context())
-	got := map[string]gpu.CgroupMemory{}
+	got := map[string]string{}
 	for pci, list := range s.Memory() {
 		for _, m := range list {
-			if m.Used > 0 {
-				got[fmt.Sprintf("%s %s%s", pci, containerText(m.Container), m.Reason)] = m
-			}
+			got[fmt.Sprintf("%s %s%s", pci, m.Container.Pod, m.Reason)] = fmt.Sprint(m.Used, m.Limit.Or(0), m.Guaranteed.Or(0))
 		}
 	}
-	for key, want := range map[string]struct{ used, limit, guaranteed gpu.Bytes }{
-		"0000:18:00.0 ml/train/main": {600, 700, 400}, "0000:2a:00.0 ml/train/main": {50, 0, 0},
-		"0000:18:00.0 ml/serve/main": {300, 250, 0}, "0000:18:00.0 host": {100, 0, 0},
-	} {
-		m := got[key]
-		if m.Used != want.used || m.Limit.Or(0) != want.limit || m.Guaranteed.Or(0) != want.guaranteed {
-			t.Errorf("%s: %+v, want %v", key, m, want)
-		}
-		delete(got, key)
+	if want := map[string]string{"0000:18:00.0 train": "600 700 400", "0000:18:00.0 host": "100 0 0", "0000:18:00.0 ": "0 0 0",
+		"0000:2a:00.0 ": "0 0 0"}; !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
-	if len(got) > 0 {
-		t.Errorf("also %+v", got)
+	if source, offered := s.Source(); len(s.Paths()) > 0 || !offered || !source.Up || !source.Duration.Present() {
+		t.Errorf("the driver is queried although the kernel accounts memory, or %+v", source)
 	}
-	if len(s.Paths()) > 0 {
-		t.Error("the driver is queried although the kernel accounts memory")
-	}
-	if source, offered := s.Source(); !offered || !source.Up || !source.Duration.Present() {
-		t.Errorf("source %+v", source)
-	}
-
-	now = now.Add(time.Minute) // the scans stopped
-	if s.Memory() != nil {
-		t.Error("a result of a minute ago is used")
-	}
+	n.now = n.now.Add(time.Minute) // the scans stopped
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	s.Scan(ended)
-	if s.Memory() != nil {
-		t.Error("a scan that was given up counts")
+	if s.Scan(ended); s.Memory() != nil {
+		t.Error("a result of a minute ago is used, or a scan that was given up counts")
 	}
 }
 
@@ -184,11 +126,4 @@ func TestCgroupThatCannotBeRead(t *testing.T) {
 	if source, _ := s.Source(); source.Up || source.Errors != 1 || len(s.Memory()) > 0 {
 		t.Errorf("%+v, %v", source, s.Memory())
 	}
-}
-
-func containerText(c gpu.Container) string {
-	if c == (gpu.Container{}) {
-		return ""
-	}
-	return c.Namespace + "/" + c.Pod + "/" + c.Name
 }

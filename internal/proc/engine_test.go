@@ -334,33 +334,6 @@ func TestOwnEndIsNoEngineFailure(t *testing.T) {
 	}
 }
 
-// Unknown IDs are bounded, and forgotten.
-func TestWantedIsBounded(t *testing.T) {
-	s := newServer(t)
-	s.respond("[]")
-	e := NewEngine(EngineOptions{Kind: Docker, Socket: s.socket})
-	for i := range 2 * maxWanted {
-		e.Container(fmt.Sprintf("%064x", i))
-	}
-	if err := e.Poll(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	for i := range 2 * maxWanted {
-		e.Container(fmt.Sprintf("%064x", i))
-	}
-	if n := len(e.wanted) + len(e.absent); n > maxWanted {
-		t.Errorf("%d ids are remembered", n)
-	}
-	for range forgetLists + 2 {
-		if err := e.Poll(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if n := len(e.wanted) + len(e.absent); n != 0 {
-		t.Errorf("%d ids are remembered for ever", n)
-	}
-}
-
 // The list is requested at its interval; an unknown ID shortens it, but not below a second.
 func TestEngineInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

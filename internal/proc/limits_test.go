@@ -31,11 +31,12 @@ func TestProcessesOfAProc(t *testing.T) {
 	if pids, err := processes(filepath.Join(n.root, "proc/10/stat")); err == nil || pids != nil {
 		t.Errorf("a file: %v %v", pids, err)
 	}
-	n = newNode(t) // more than one batch
-	for pid := range 2100 {
-		n.write(fmt.Sprintf("proc/%d", pid+1), "")
+	for pid := range 1100 { // more than one batch
+		if err := os.Link(filepath.Join(n.root, "proc/10/stat"), filepath.Join(n.root, fmt.Sprint("proc/", 100+pid))); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if pids, err := processes(filepath.Join(n.root, "proc")); err != nil || len(pids) != 2100 || !slices.IsSorted(pids) {
+	if pids, err := processes(filepath.Join(n.root, "proc")); err != nil || len(pids) != 1104 || !slices.IsSorted(pids) {
 		t.Errorf("%d %v", len(pids), err)
 	}
 }

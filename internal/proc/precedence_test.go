@@ -266,7 +266,7 @@ func TestScansAreKept(t *testing.T) {
 	}
 }
 
-// A scan that is given up changes nothing; the message of one that is refused says how many containers, and what to do.
+// A scan that is given up changes nothing.
 func TestScanThatIsGivenUp(t *testing.T) {
 	n := newNode(t)
 	n.container(10, "one", "nvidia3")
@@ -278,21 +278,6 @@ func TestScanThatIsGivenUp(t *testing.T) {
 	l.Scan(over)
 	if got := l.Visible(visibleGPUs); len(got) != 1 || l.Source().Errors != 0 || !l.Source().Up {
 		t.Errorf("%v %+v", seen(got), l.Source())
-	}
-	n.now = n.now.Add(namesInterval)
-	n.container(11, "closed")
-	n.write("proc/11/environ", "")
-	if err := errors.Join(os.Mkdir(filepath.Join(n.root, "proc/11/root"), 0),
-		os.Chmod(filepath.Join(n.root, "proc/11/environ"), 0)); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(filepath.Dir(n.root), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	asNobody(t, func() { l.Scan(t.Context()) })
-	if s := l.Source(); s.Errors != 1 || s.Message != "1 containers are not accessible: permission denied; add the capability "+
-		"SYS_PTRACE, and with AppArmor the profile unconfined" {
-		t.Errorf("%+v", s)
 	}
 }
 

@@ -295,19 +295,6 @@ func TestForgedCgroupPaths(t *testing.T) {
 	expect(t, bare, 10, none, Unknown)
 }
 
-// The pause process of a pod is none of its containers.
-func TestSandboxIsNoContainer(t *testing.T) {
-	n := newNode(t)
-	n.pod("ml", "train-0", uid, "main", cid)
-	n.process(10, "555", "0::/kubepods/pod"+uid+"/"+other+"\n")
-	n.process(11, "556", "0::/kubepods/pod"+uid+"/"+cid+"\n")
-	main := gpu.Container{Namespace: "ml", Pod: "train-0", Name: "main"}
-	f := n.finder(true)
-	f.o.Pods = podsOf{uid: main}
-	expect(t, f, 10, gpu.Container{}, Unknown)
-	expect(t, f, 11, main, Owned)
-}
-
 func TestReusedPIDIsAnotherProcess(t *testing.T) {
 	n := newNode(t)
 	n.pod("ml", "train-0", uid, "main", cid)
@@ -336,35 +323,6 @@ func TestCgroupThatMakesNoSense(t *testing.T) {
 	expect(t, f, 11, gpu.Container{}, Host) // the root is a place
 }
 
-func TestNamesThatComeLaterAreFound(t *testing.T) {
-	n := newNode(t)
-	n.process(10, "555", "0::/kubepods/pod"+uid+"/"+cid+"\n")
-	f := n.finder(true)
-	expect(t, f, 10, gpu.Container{}, Unknown)
-	n.pod("ml", "train-0", uid, "main", cid)
-	expect(t, f, 10, gpu.Container{}, Unknown) // not read again at once
-	n.now = n.now.Add(namesInterval)
-	expect(t, f, 10, gpu.Container{Namespace: "ml", Pod: "train-0", Name: "main"}, Owned)
-}
-
-func TestContainerOfAPodWithSeveral(t *testing.T) {
-	n := newNode(t)
-	n.pod("ml", "train-0", uid, "main", "")
-	n.pod("ml", "train-0", uid, "sidecar", "")
-	n.process(10, "555", "0::/kubepods/pod"+uid+"/"+cid+"\n")
-	expect(t, n.finder(true), 10, gpu.Container{}, Unknown) // never a guess
-	n.pod("ml", "train-0", uid, "sidecar", cid)
-	expect(t, n.finder(true), 10, gpu.Container{Namespace: "ml", Pod: "train-0", Name: "sidecar"}, Owned)
-}
-
-func TestLinkAndDirectoryMustAgree(t *testing.T) {
-	n := newNode(t)
-	n.pod("ml", "train-0", uid, "main", "")
-	n.pod("evil", "other", "22222222-2222-2222-2222-222222222222", "main", cid)
-	n.process(10, "555", "0::/kubepods/pod"+uid+"/"+cid+"\n")
-	expect(t, n.finder(true), 10, gpu.Container{}, Unknown)
-}
-
 func TestCutLinkNames(t *testing.T) {
 	for name, want := range map[string]bool{
 		"p_ns_c-" + cid + ".log":                     true,
@@ -389,40 +347,6 @@ func TestParsePodDirectory(t *testing.T) {
 		if id, p, ok := parsePodDirectory(name); ok != want || ok && (p.namespace != "ml" || p.pod != "train-0" || len(id) < 32) {
 			t.Errorf("%s: %s %+v %v", name, id, p, ok)
 		}
-	}
-}
-
-func TestHostPID(t *testing.T) {
-	n := newNode(t)
-	dir := filepath.Join(n.root, "proc/self/ns")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	f := n.finder(true)
-	if f.HostPID() == nil {
-		t.Error("no namespace file passed for the host's")
-	}
-	link := filepath.Join(dir, "pid")
-	os.Symlink("pid:[4026532000]", link)
-	if err := f.HostPID(); err == nil || !strings.Contains(err.Error(), "hostPID") {
-		t.Errorf("another namespace: %v", err)
-	}
-	os.Remove(link)
-	os.Symlink(hostPIDNamespace, link)
-	if err := f.HostPID(); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestForget(t *testing.T) {
-	n := newNode(t)
-	n.process(10, "555", "0::/system.slice/x.service\n")
-	f := n.finder(true)
-	f.Find(10)
-	n.now = n.now.Add(forgetAfter + time.Second)
-	f.Forget()
-	if len(f.entries) != 0 {
-		t.Error("a process that was not looked up is still remembered")
 	}
 }
 
@@ -459,6 +383,8 @@ func TestPodsOfAnotherSource(t *testing.T) {
 			n.pod("ml", "train-0", uid,
 				"side", "")
 		}, podsOf{uid: main}, gpu.Container{}, Unknown},
+		{"the sandbox of a pod with links", func(n *node) { n.pod("ml", "train-0", uid, "main", strings.Repeat("1", 64)) },
+			podsOf{uid: main}, gpu.Container{}, Unknown},
 		{"two links of one id", func(n *node) { n.pod("ml", "x", other, "m", cid); n.pod("ml", "y", other, "m", cid) },
 			podsOf{uid: main},
 			gpu.Container{}, Unknown},
