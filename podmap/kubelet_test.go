@@ -2,8 +2,6 @@ package podmap_test
 
 import (
 	"context"
-	"errors"
-	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -14,8 +12,6 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/podmap"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
 const (
@@ -115,7 +111,7 @@ func TestOverTheSocket(t *testing.T) {
 	socket := socketPath(t)
 	k := serve(t, socket)
 	m := newMap(t, podmap.Options{Socket: socket})
-	for range 20 {
+	for range 3 {
 		h := wantGood(t, m)
 		if s := h.List[0].Share; s != gpu.Some[gpu.Ratio](1) {
 			t.Errorf("share of a whole GPU: %v", s)
@@ -127,49 +123,8 @@ func TestOverTheSocket(t *testing.T) {
 			t.Errorf("resources %+v", r)
 		}
 	}
-	if l, a := k.Calls("v1.List"), k.Calls("v1.GetAllocatableResources"); l != 20 || a != 20 {
-		t.Errorf("%d and %d calls for 20 polls", l, a)
-	}
-}
-
-func TestClaimsOverTheSocket(t *testing.T) {
-	socket := socketPath(t)
-	k := serve(t, socket)
-	k.SetPods([]standin.KubeletPod{
-		{Namespace: "a", Name: "p", Containers: []standin.KubeletContainer{
-			{Name: "x", Claims: []standin.KubeletClaim{
-				{Name: "both", Driver: "gpu.nvidia.com", Pool: "node", Device: "gpu-0"},
-				{Name: "both", Driver: "gpu.nvidia.com", Pool: "node", Device: "gpu-1"}}},
-			{Name: "y", Claims: []standin.KubeletClaim{{Name: "both", Driver: "gpu.nvidia.com", Pool: "node", Device: "gpu-0"}}}}},
-		{Namespace: "b", Name: "q", Containers: []standin.KubeletContainer{
-			{Name: "z", Claims: []standin.KubeletClaim{{Namespace: "a", Name: "both", Driver: "gpu.nvidia.com", Pool: "node",
-				Device: "gpu-1", ShareID: "s"}}}}},
-	})
-	m := newMap(t, podmap.Options{Socket: socket})
-	if err := m.Poll(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	type row struct {
-		pod, container string
-		dev            gpu.UUID
-		share          gpu.Opt[gpu.Ratio]
-	}
-	var got []row
-	for _, h := range m.Allocations(devs).List {
-		if h.Resource != "gpu.nvidia.com" {
-			t.Errorf("resource %q", h.Resource)
-		}
-		got = append(got, row{h.Container.Pod, h.Container.Name, h.GPU, h.Share})
-	}
-	want := []row{{"p", "x", GPUA, gpu.Some[gpu.Ratio](0.5)}, {"p", "x", GPUB, gpu.Some[gpu.Ratio](0.5)},
-		{"p", "y", GPUB, gpu.Some[gpu.Ratio](0.5)}, {"q", "z", GPUA, gpu.None[gpu.Ratio]()}}
-	if len(got) != len(want) {
-		t.Fatalf("got %+v", got)
-	}
-	for i := range want {
-		if got[i] != want[i] {
-			t.Errorf("row %d: %+v, want %+v", i, got[i], want[i])
-		}
+	if l, a := k.Calls("v1.List"), k.Calls("v1.GetAllocatableResources"); l != 3 || a != 3 {
+		t.Errorf("%d and %d calls for 3 polls", l, a)
 	}
 }
 
@@ -222,196 +177,31 @@ func TestKubeletRestart(t *testing.T) {
 	}
 }
 
-func TestKubeletDown(t *testing.T) {
-	socket := socketPath(t)
-	k := serve(t, socket)
-	m := newMap(t, podmap.Options{Socket: socket})
-	wantGood(t, m)
-	if err := k.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	wantBad(t, m, "does not exist: mount the directory")
-	wantBad(t, m, "using the response from")
-	if err := k.Restart(t.Context(), 0); err != nil {
-		t.Fatal(err)
-	}
-	wantGood(t, m)
-}
-
-// The socket is replaced while whoever served the old one lives on: a new file is a new kubelet.
-func TestSocketReplacedUnderALivingConnection(t *testing.T) {
-	socket := socketPath(t)
-	old := serve(t, socket)
-	m := newMap(t, podmap.Options{Socket: socket})
-	wantGood(t, m)
-	calls := old.Calls("v1.List")
-	if err := os.Rename(socket, socket+".old"); err != nil {
-		t.Fatal(err)
-	}
-	serve(t, socket)
-	wantGood(t, m)
-	if n := old.Calls("v1.List"); n != calls {
-		t.Errorf("the old kubelet was queried %d more times", n-calls)
-	}
-}
-
-func TestPathsThatAreNoKubelet(t *testing.T) {
-	t.Run("missing", func(t *testing.T) {
-		wantBad(t, newMap(t, podmap.Options{Socket: socketPath(t)}), "does not exist")
-	})
-	t.Run("directory", func(t *testing.T) {
-		// What mounting a socket makes of one that is not there yet.
-		socket := socketPath(t)
-		if err := os.Mkdir(socket, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		wantBad(t, newMap(t, podmap.Options{Socket: socket}), "is not a socket: mount the kubelet's pod-resources directory")
-	})
-	t.Run("connection refused", func(t *testing.T) {
-		socket := socketPath(t)
-		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		l.SetUnlinkOnClose(false)
-		l.Close()
-		m := newMap(t, podmap.Options{Socket: socket})
-		wantBad(t, m, "connection refused: the kubelet is down or restarting")
-		// It is tried again at the next poll, not when grpc finds it convenient.
-		serve(t, socket)
-		wantGood(t, m)
-	})
-	t.Run("another protocol", func(t *testing.T) {
-		socket := socketPath(t)
-		l, err := net.Listen("unix", socket)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		go func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				c.Write([]byte("HTTP/1.0 400 Bad Request\r\n\r\n"))
-				c.Close()
-			}
-		}()
-		wantBad(t, newMap(t, podmap.Options{Socket: socket}), "the connection failed")
-	})
-}
-
+// The options bound each call, in time and bytes, and what a call that fails leaves is the last response. The client's own
+// tests have the other failures.
 func TestFaults(t *testing.T) {
 	socket := socketPath(t)
 	k := serve(t, socket)
 	m := newMap(t, podmap.Options{Socket: socket, Timeout: 10 * time.Second})
 	hasty := newMap(t, podmap.Options{Socket: socket, Timeout: 20 * time.Millisecond})
 	small := newMap(t, podmap.Options{Socket: socket, MaxMessage: 1 << 20})
-	good := func(t *testing.T) {
-		t.Helper()
+	wantGood(t, m)
+	for _, c := range []struct {
+		fault   standin.KubeletFault
+		of      *podmap.Map
+		message string
+	}{
+		{standin.KubeletFault{Hang: true}, hasty, "no response within 20ms"},
+		{standin.KubeletFault{Padding: 20 << 20}, small, "larger than 1 MiB"},
+		{standin.KubeletFault{Pods: 5000}, m, "more than 4096 pods"},
+	} {
+		k.SetFault(c.fault)
+		if c.fault.Padding > 0 {
+			wantGood(t, m)
+		}
+		wantBad(t, c.of, c.message)
 		k.SetFault(standin.KubeletFault{})
-		wantGood(t, m)
-	}
-	good(t)
-	t.Run("rate limit", func(t *testing.T) {
-		k.SetFault(standin.KubeletFault{Exhausted: true})
-		wantBad(t, m, "rate limited by the kubelet")
-		wantBad(t, m, "rate limited by the kubelet")
-		good(t)
-	})
-	t.Run("slow", func(t *testing.T) {
-		k.SetFault(standin.KubeletFault{Delay: 10 * time.Millisecond})
-		wantGood(t, m)
-		if d := m.Allocations(devs).Sources[0].Duration.Or(0); d < 20*time.Millisecond {
-			t.Errorf("two slow calls took %s", d)
-		}
-		good(t)
-	})
-	t.Run("hang", func(t *testing.T) {
-		k.SetFault(standin.KubeletFault{Hang: true})
-		wantBad(t, hasty, "no response within 20ms")
-		good(t)
-		wantGood(t, hasty)
-	})
-	t.Run("20 MB", func(t *testing.T) {
-		k.SetFault(standin.KubeletFault{Padding: 20 << 20})
-		wantGood(t, m)
-		wantBad(t, small, "larger than 1 MiB")
-		good(t)
-		wantGood(t, small)
-	})
-	t.Run("more pods than a node can have", func(t *testing.T) {
-		k.SetFault(standin.KubeletFault{Pods: 5000})
-		wantBad(t, m, "more than 4096 pods") // and the last response stays in use
-		good(t)
-	})
-	t.Run("many containers in one pod", func(t *testing.T) {
-		k.SetFault(standin.KubeletFault{Pods: 1, Containers: 1e5})
-		wantBad(t, m, "more than 1024 containers in one pod")
-		good(t)
-	})
-	t.Run("garbage", func(t *testing.T) {
-		k.SetFault(standin.KubeletFault{Garbage: true})
-		wantBad(t, m, "cannot decode the response")
-		good(t)
-	})
-	t.Run("error", func(t *testing.T) {
-		k.SetFault(standin.KubeletFault{ListError: status.Error(codes.Unknown, "out\nof order")})
-		wantBad(t, m, "out of order")
-		good(t)
-	})
-	t.Run("no allocatable", func(t *testing.T) {
-		before := m.Allocations(devs).Sources[0].Errors
-		k.SetFault(standin.KubeletFault{NoAllocatable: true})
-		wantGood(t, m)
-		k.SetFault(standin.KubeletFault{AllocatableError: status.Error(codes.Unknown,
-			"Pod Resources API GetAllocatableResources disabled")})
-		wantGood(t, m)
-		if n := m.Allocations(devs).Sources[0].Errors; n != before {
-			t.Errorf("what is not offered counted %d errors", n-before)
-		}
-		k.SetFault(standin.KubeletFault{AllocatableError: status.Error(codes.Internal, "broken")})
-		h := wantGood(t, m)
-		if n := h.Sources[0].Errors; n != before+1 {
-			t.Errorf("what failed counted %d errors", n-before)
-		}
-		good(t)
-	})
-	t.Run("nothing is offered", func(t *testing.T) {
-		k.SetFault(standin.KubeletFault{ListError: status.Error(codes.Unimplemented, "no")})
-		wantBad(t, m, "offers no PodResources service")
-		good(t)
-	})
-}
-
-func TestV1Alpha1(t *testing.T) {
-	socket := socketPath(t)
-	k := serve(t, socket)
-	k.SetFault(standin.KubeletFault{NoV1: true})
-	m := newMap(t, podmap.Options{Socket: socket})
-	for range 3 {
-		h := wantGood(t, m)
-		if h.List[1].Share.Present() {
-			t.Error("a share without a count of replicas")
-		}
-		if len(h.Resources) != 1 || h.Resources[0].Allocatable.Present() || h.Resources[0].Allocated != 2 {
-			t.Errorf("resources %+v", h.Resources)
-		}
-		if h.Sources[0].Errors != 0 {
-			t.Errorf("an old kubelet is an error: %+v", h.Sources[0])
-		}
-	}
-	if v1, alpha := k.Calls("v1.List"), k.Calls("v1alpha1.List"); v1 != 1 || alpha != 3 {
-		t.Errorf("%d calls of v1, %d of v1alpha1", v1, alpha)
-	}
-	// The kubelet was upgraded.
-	k.SetFault(standin.KubeletFault{})
-	if err := k.Restart(t.Context(), 0); err != nil {
-		t.Fatal(err)
-	}
-	if h := wantGood(t, m); h.List[1].Share != gpu.Some[gpu.Ratio](0.5) {
-		t.Errorf("share %v", h.List[1].Share)
+		wantGood(t, c.of)
 	}
 }
 
@@ -436,73 +226,5 @@ func TestStopIsPromptWhileTheKubeletHangs(t *testing.T) {
 	}
 	if n := m.Allocations(devs).Sources[0].Errors; n != 0 {
 		t.Errorf("our own end counted %d errors", n)
-	}
-}
-
-func TestPollEndsWithItsContext(t *testing.T) {
-	socket := socketPath(t)
-	k := serve(t, socket)
-	k.SetFault(standin.KubeletFault{Hang: true})
-	m := newMap(t, podmap.Options{Socket: socket, Timeout: time.Hour})
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error)
-	go func() { done <- m.Poll(ctx) }()
-	for k.Calls("v1.List") == 0 {
-		runtime.Gosched()
-	}
-	cancel()
-	if err := <-done; !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
-}
-
-func TestDemoNode(t *testing.T) {
-	path := filepath.Join("..", "testdata", "kubelet", "demo.pods")
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	node, err := standin.ParsePods(path, f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// The inventory is made of the names in the file: one GPU per GPU-, and one in MIG mode for all MIG-.
-	inv := &gpu.Inventory{}
-	mig := gpu.InventoryGPU{UUID: "GPU-00000000-0000-4000-8000-000000000000", MIG: true}
-	seen := map[string]bool{}
-	for _, ids := range node.Allocatable {
-		for _, id := range ids {
-			uuid, _, _ := strings.Cut(id, "::")
-			switch {
-			case seen[uuid]:
-			case strings.HasPrefix(uuid, "MIG-"):
-				mig.Instances = append(mig.Instances, gpu.Instance{UUID: gpu.UUID(uuid), GI: len(mig.Instances)})
-			default:
-				inv.GPUs = append(inv.GPUs, gpu.InventoryGPU{UUID: gpu.UUID(uuid)})
-			}
-			seen[uuid] = true
-		}
-	}
-	inv.GPUs = append(inv.GPUs, mig)
-
-	socket := socketPath(t)
-	serve(t, socket).SetNode(node)
-	m := newMap(t, podmap.Options{Socket: socket})
-	if err := m.Poll(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	h := m.Allocations(inv)
-	shares := map[string]float64{}
-	for _, x := range h.List {
-		shares[x.Container.Namespace] += float64(x.Share.Or(0))
-	}
-	for namespace, want := range map[string]float64{"ml-training": 4, "notebooks": 0.75, "inference": 3, "research": 1} {
-		if shares[namespace] != want {
-			t.Errorf("%s has %v GPUs or instances, want %v", namespace, shares[namespace], want)
-		}
-	}
-	if len(h.Unresolved) != 0 || h.Uncertain || len(h.Pods) != 8 || len(m.Unrecognized()) != 0 {
-		t.Errorf("%+v", h)
 	}
 }
