@@ -11,21 +11,12 @@ import (
 // replicaKey identifies what the replicas of one GPU or instance have in common.
 type replicaKey struct{ resource, base string }
 
-// replicas are those of one GPU or instance, and the memory limit of each.
-type replicas struct {
-	count  int
-	memory gpu.Bytes
-}
-
 // capacity is what the kubelet can allocate. It is immutable once in use.
 type capacity struct {
 	// known is false until the first response to GetAllocatableResources.
 	known bool
 	// devices counts the distinct IDs per GPU resource. A resource that was listed once remains, at 0.
 	devices map[string]int
-	// replicas are the last that were listed: the kubelet drops them as soon as the plugin stops or a GPU is unhealthy,
-	// while the pods continue.
-	replicas map[replicaKey]replicas
 	// plugged are the GPUs and MIG devices that the kubelet can allocate, or could since this program started.
 	plugged map[replicaKey]plugged
 }
@@ -34,6 +25,10 @@ type capacity struct {
 type plugged struct {
 	ref    deviceid.Ref
 	listed bool // by this response
+	// replicas counts those that were listed last, and memory is the limit of each: the kubelet drops them as soon as the
+	// plugin stops or a GPU is unhealthy, while the pods continue.
+	replicas int
+	memory   gpu.Bytes
 }
 
 func pluggedKey(resource, id string, r deviceid.Ref) replicaKey {
@@ -47,8 +42,7 @@ const maxReplicaKeys = 4096
 // capacity parses a response to GetAllocatableResources. What it lacks is carried over: resources at 0, replicas as
 // they were.
 func (t idTable) capacity(list *podresources.Devices, before capacity) capacity {
-	c := capacity{known: true, devices: map[string]int{}, replicas: map[replicaKey]replicas{},
-		plugged: map[replicaKey]plugged{}}
+	c := capacity{known: true, devices: map[string]int{}, plugged: map[replicaKey]plugged{}}
 	for resource := range before.devices {
 		c.devices[resource] = 0
 	}
@@ -64,23 +58,26 @@ func (t idTable) capacity(list *podresources.Devices, before capacity) capacity 
 				continue
 			}
 			c.devices[ids.Resource]++
-			if p.Class == deviceid.Direct {
-				c.plugged[pluggedKey(ids.Resource, id, p.Ref)] = plugged{p.Ref, true}
+			if p.Class != deviceid.Direct {
+				continue
 			}
-			if p.Class == deviceid.Direct && p.Ref.Replica {
-				key := replicaKey{ids.Resource, p.Ref.Base}
-				c.replicas[key] = replicas{c.replicas[key].count + 1, p.Ref.Memory}
+			key := pluggedKey(ids.Resource, id, p.Ref)
+			d := c.plugged[key]
+			if d.ref, d.listed = p.Ref, true; p.Ref.Replica {
+				d.replicas, d.memory = d.replicas+1, p.Ref.Memory
 			}
+			c.plugged[key] = d
 		}
 	}
-	for key, n := range before.replicas {
-		if _, listed := c.replicas[key]; !listed && len(c.replicas) < maxReplicaKeys {
-			c.replicas[key] = n
-		}
-	}
-	for key, d := range before.plugged {
-		if _, listed := c.plugged[key]; !listed && len(c.plugged) < maxReplicaKeys {
-			c.plugged[key] = plugged{d.ref, false}
+	for key, last := range before.plugged {
+		d, listed := c.plugged[key]
+		switch {
+		case !listed && len(c.plugged) < maxReplicaKeys:
+			last.listed = false
+			c.plugged[key] = last
+		case listed && d.replicas == 0:
+			d.replicas, d.memory = last.replicas, last.memory
+			c.plugged[key] = d
 		}
 	}
 	return c

@@ -399,8 +399,8 @@ func TestSharesOutliveThePlugin(t *testing.T) {
 	}
 	// Each failure is logged once, and again after a success.
 	for i, err := range []error{errors.New("no"), errors.New("other"), nil, errors.New("other")} {
-		k.devices, k.capacityErr = ids("nvidia.com/gpu="+GPUA), err
-		poll(t, m)
+		k.devices, k.capacityErr = ids("nvidia.com/gpu="+GPUA), err // no replicas any more
+		wantLines(t, poll(t, m), "a/p/c nvidia.com/gpu A 0.5 shared")
 		if got, want := strings.Count(log.String(), "cannot list allocatable"), []int{1, 2, 2, 3}[i]; got != want {
 			t.Errorf("step %d: logged %d times, want %d", i, got, want)
 		}

@@ -94,7 +94,7 @@ func (s *snapshot) share(p peers, d *directID, t deviceid.Target) located {
 		return l
 	}
 	key := replicaKey{d.resource, d.ref.Base}
-	listed := s.capacity.replicas[key].count
+	listed := s.capacity.plugged[key].replicas
 	switch {
 	case listed == 0:
 	case d.ref.Memory > 0 && size == 0:
@@ -112,9 +112,9 @@ func (s *snapshot) share(p peers, d *directID, t deviceid.Target) located {
 // has, the name of a resource only looks like a memory limit.
 func (s *snapshot) sliced(base string) gpu.Bytes {
 	var sum gpu.Bytes
-	for key, n := range s.capacity.replicas {
+	for key, d := range s.capacity.plugged {
 		if key.base == base {
-			sum += n.memory * gpu.Bytes(n.count)
+			sum += d.memory * gpu.Bytes(d.replicas)
 		}
 	}
 	return sum

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"log/slog"
 	"maps"
 	"math"
 	"os"
@@ -66,13 +65,9 @@ const (
 // NewCgroupScanner returns a CgroupScanner; it reads nothing yet.
 func NewCgroupScanner(o CgroupOptions) *CgroupScanner {
 	o.Interval = cmp.Or(o.Interval, 10*time.Second)
-	if o.Finder.Clock == nil {
-		o.Finder.Clock = time.Now
-	}
-	if o.Finder.Logger == nil {
-		o.Finder.Logger = slog.New(slog.DiscardHandler)
-	}
-	return &CgroupScanner{o: o, finder: New(o.Finder), reader: host.NewReader(cgroupDeadline)}
+	finder := New(o.Finder)
+	o.Finder = finder.o // with its defaults
+	return &CgroupScanner{o: o, finder: finder, reader: host.NewReader(cgroupDeadline)}
 }
 
 // Scan reads the hierarchy once.

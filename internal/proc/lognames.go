@@ -146,8 +146,7 @@ func (n *logNames) linked(p Place) []gpu.Container {
 }
 
 // contradicts reports whether the names of logs contradict the container of another source: the pod has another name
-// here, or logs of several containers, or links and none
-// with that container ID, or that link names another container.
+// here, or logs of several containers, or links and none with that container ID, or that link names another container.
 func (n *logNames) contradicts(p Place, c gpu.Container) bool {
 	pod, ok := n.pods[p.PodUID]
 	if ok && (pod.namespace != c.Namespace || pod.pod != c.Pod || len(pod.containers) > 1 ||

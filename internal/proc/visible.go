@@ -85,13 +85,12 @@ const (
 // NewVisibleScanner returns a VisibleScanner; it reads nothing yet.
 func NewVisibleScanner(o ScannerOptions) *VisibleScanner {
 	o.Interval = cmp.Or(o.Interval, time.Minute)
-	if o.Finder.Clock == nil {
-		o.Finder.Clock = time.Now
-	}
+	finder := New(o.Finder)
+	o.Finder = finder.o // with its defaults
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &VisibleScanner{o: o, finder: New(o.Finder), environ: map[process]string{}}
+	return &VisibleScanner{o: o, finder: finder, environ: map[process]string{}}
 }
 
 // Scan scans once. A container whose /dev does not respond is left out.
@@ -118,8 +117,7 @@ func (s *VisibleScanner) Scan(ctx context.Context) {
 		changed = s.health.Partial(end, 1, message)
 	case denied > 0:
 		message = fmt.Sprintf("%d containers are not accessible: permission denied; add the capability SYS_PTRACE, "+
-			"and "+
-			"with AppArmor the profile unconfined", denied)
+			"and with AppArmor the profile unconfined", denied)
 		changed = s.health.Partial(end, denied, message)
 	default:
 		s.health.Succeeded(end)

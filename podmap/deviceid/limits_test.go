@@ -146,7 +146,7 @@ func TestLimits(t *testing.T) {
 		{"no units of a node", Assignment{pool: 80}, node(40, 40), at(40), "none none"},
 		{"units of no pool", Assignment{units: 10}, node(40, 40), at(40), "none none"},
 		{"the GPU's own before the node's", Assignment{units: 10, total: 40, pool: 7}, node(40, 40), at(40), "0.25 10"},
-		{"of a node whose memory is not known", Assignment{units: 10, pool: 80}, node(40, 0), at(40), "none none"},
+		{"of a node whose memory is not known", Assignment{units: 10, pool: 40}, node(40, 0), at(40), "none none"},
 		{"a fraction of no GPUs", Assignment{units: 1, pool: 8, relative: true}, node(), at(40), "none none"},
 		{"no inventory", Assignment{units: 10, pool: 80}, nil, at(40), "none none"},
 	} {
