@@ -189,7 +189,49 @@ func TestRealBinaryServesANode(t *testing.T) {
 	if one := "\ngo_sched_gomaxprocs_threads 1\n"; os.Getenv("GOMAXPROCS") == "" && !strings.Contains(page, one) {
 		t.Errorf("/metrics: %v, without %q: Go code runs on several processors", err, one)
 	}
+	formats(t, p)
 	stopsAtOnce(t, p)
+}
+
+// formats requests the three forms of the exposition, compressed.
+func formats(t *testing.T, p *process) {
+	t.Helper()
+	for accept, want := range map[string]struct {
+		contentType string
+		contains    []string
+	}{
+		"": {"text/plain", []string{"# TYPE gpu_energy_joules_total counter", "gpu_power_watts{"}},
+		"application/openmetrics-text;version=1.0.0": {"application/openmetrics-text",
+			[]string{"# TYPE gpu_energy_joules counter", "# UNIT gpu_energy_joules joules", "\n# EOF\n"}},
+		"application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited": {"application/vnd.google.protobuf",
+			[]string{"gpu_exporter_call_duration_seconds"}},
+	} {
+		req, err := http.NewRequest(http.MethodGet, p.Base()+"/metrics", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Accept", accept)
+		res, err := http.DefaultClient.Do(req) // asks for gzip by itself, and undoes it
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		if err == nil && !res.Uncompressed {
+			err = errors.New("it is not compressed")
+		}
+		if err == nil && !strings.HasPrefix(res.Header.Get("Content-Type"), want.contentType) {
+			err = fmt.Errorf("it is %s", res.Header.Get("Content-Type"))
+		}
+		for _, c := range want.contains {
+			if err == nil && !strings.Contains(string(body), c) {
+				err = fmt.Errorf("it lacks %q", c)
+			}
+		}
+		if err != nil {
+			t.Errorf("Accept %q: %v", accept, err)
+		}
+	}
 }
 
 // stopsAtOnce sends SIGTERM and expects a clean end within a second (and some, for a machine under load).

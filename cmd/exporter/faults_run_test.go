@@ -102,7 +102,6 @@ type figures struct {
 	Slowest                               time.Duration // scrape, in real time
 	Series, Goroutines                    int           // at most
 	Heap                                  uint64
-	Caught                                []string
 }
 
 func (f *figures) add(g figures) {
