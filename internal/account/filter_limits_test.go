@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
@@ -186,15 +185,5 @@ func TestMemoryGuardTexts(t *testing.T) {
 	m := gpu.Medium{}
 	if u, news := g.Check(&gpu.Identity{}, "", &m); news || u.Reason != "" || g.previous != 0 || len(m.Unmeasured) > 0 {
 		t.Errorf("%+v", u)
-	}
-}
-
-// A period of profiling is no longer than the time since the reading before, and a second.
-func TestProfiledPeriod(t *testing.T) {
-	for _, c := range []struct {
-		window        time.Duration
-		elapsed, want float64
-	}{{2 * time.Second, 1, 2}, {2 * time.Second, .5, 1.5}, {time.Second, 5, 1}, {-time.Second, 5, 0}, {0, 0, 0}} {
-		near(t, fmt.Sprint(c.window), profiledPeriod(gpu.GPM{Window: c.window}, c.elapsed), c.want)
 	}
 }

@@ -3,6 +3,7 @@ package account
 import (
 	"encoding/binary"
 	"math"
+	"math/rand/v2"
 	"reflect"
 	"testing"
 	"time"
@@ -47,6 +48,12 @@ func FuzzCounter(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{2, 10, 1, 0, 2, 20, 1, 0, 2, 30, 1, 0, 0, 255, 255, 255, 255, 255, 255, 255, 127, 1, 0, 2, 40, 1, 1})
 	f.Add([]byte("\x01\xf0\xff\xff\xff\x00\x00\x00\x00\x05\x00\x02\x05\x05\x00\x02\x06\x05\x01"))
+	random := rand.NewChaCha8([32]byte{1, 2})
+	for range 500 {
+		b := make([]byte, 400)
+		random.Read(b)
+		f.Add(b)
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, kind := range []counterKind{energyCounter, pcieCounter, nvlinkCounter, limitedCounter} {
 			in := tape{data}

@@ -241,22 +241,6 @@ func TestMethodAfterMIG(t *testing.T) {
 	}
 }
 
-// The rows of one container are in the order of their GPUs.
-func TestOrderOfGPUs(t *testing.T) {
-	w := newWorld(t, "H", "G", "F", "E", "D", "C", "B", "A")
-	for _, d := range w.devices {
-		w.allocs.List = append(w.allocs.List, allocate("p", d.id.UUID, 1))
-	}
-	w.step(2)
-	order := ""
-	for _, c := range w.Containers() {
-		order += string(c.GPU)
-	}
-	if order != "ABCDEFGH" {
-		t.Errorf("%s", order)
-	}
-}
-
 // Of two samples of one time the first counts.
 func TestTwoSamplesOfOneTime(t *testing.T) {
 	var r ring

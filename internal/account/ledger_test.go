@@ -483,32 +483,6 @@ func TestRateAndMethods(t *testing.T) {
 	}
 }
 
-func TestMeanPeakAndLastBusy(t *testing.T) {
-	w := newWorld(t, "A")
-	a := w.devices[0]
-	w.steps(10, 2)
-	c := w.device("A")
-	value(t, "mean", c.Activity.Mean, 0)
-	if c.Activity.LastBusy != gpu.Some(epoch) {
-		t.Errorf("last busy %v, want when watching began", c.Activity.LastBusy)
-	}
-	a.util = 1
-	w.steps(10, 2)
-	a.util = 0
-	w.steps(10, 2)
-	c = w.device("A")
-	value(t, "mean", c.Activity.Mean, 1./3)
-	value(t, "peak", c.Activity.Peak, 1)
-	if c.Activity.LastBusy != gpu.Some(epoch.Add(40*time.Second)) {
-		t.Errorf("last busy %v", c.Activity.LastBusy)
-	}
-	w.steps(20, 2)
-	value(t, "peak of the last minute", w.device("A").Activity.Peak, 0)
-	a.silent = true
-	w.steps(31, 2)
-	absent(t, "mean of nothing", w.device("A").Activity.Mean)
-}
-
 // What was busy at the start of a poll was last busy then, and a later poll does not move that back.
 func TestLastBusyWithinAPoll(t *testing.T) {
 	var a activity
@@ -524,19 +498,6 @@ func TestLastBusyWithinAPoll(t *testing.T) {
 			t.Errorf("at %v: last busy at %v, want %v", c.clock, a.lastBusyAt, c.at)
 		}
 	}
-}
-
-// A GPU that is left alone on purpose keeps its counters; its seconds are unknown.
-func TestUnread(t *testing.T) {
-	w := newWorld(t, "A")
-	w.devices[0].util = .5
-	w.steps(5, 2)
-	w.devices[0].availability = Unread
-	w.steps(5, 2)
-	c := w.device("A")
-	spent(t, c, map[gpu.TimeState]float64{gpu.TimeBusy: 5, gpu.TimeUnallocated: 5, gpu.TimeUnknown: 10})
-	value(t, "busy stands still", c.Activity.Busy, 5)
-	absent(t, "mean", c.Activity.Mean)
 }
 
 // A GPU that returns goes on where it stopped, and nothing of the time between is counted twice.
@@ -616,18 +577,6 @@ func TestShareThatIsNotKnown(t *testing.T) {
 	if h := w.Allocations()[0]; h.AllocationRatio.Present() {
 		t.Errorf("allocation %v of an unknown instance", h.AllocationRatio)
 	}
-}
-
-// More replicas are allocated than there are: the sum is still one GPU.
-func TestOversubscription(t *testing.T) {
-	w := newWorld(t, "A")
-	w.allocs.List = []gpu.Allocation{allocate("p", "A", 1), allocate("q", "A", 1), allocate("r", "A", 2)}
-	w.step(2)
-	w.steps(5, 2)
-	spent(t, w.device("A"), map[gpu.TimeState]float64{gpu.TimeUnallocated: 2, gpu.TimeGap: 10})
-	value(t, "allocation", w.device("A").AllocationRatio, 1)
-	value(t, "held", w.container("r", "A").Allocated, 20)
-	value(t, "gap", w.container("r", "A").Gap, 5)
 }
 
 // Both PCIe counters may overflow unseen where nothing estimates them: one reading is not measured.
@@ -861,27 +810,6 @@ func TestRingSpan(t *testing.T) {
 	}{"in order": {whole, 9.9}, "turned": {turned, 9.9}, "too few": {whole[:fullRing-1], 0}, "just enough": {whole[:fullRing], 5.9},
 		"none": {nil, 0}} {
 		near(t, name, RingSpan(&gpu.Fast{Busy: gpu.Some(c.ring)}), c.want)
-	}
-}
-
-// Idle energy of what is not allocated is nobody's only where that is certain.
-func TestIdleEnergyOfTheUnallocated(t *testing.T) {
-	for _, c := range []struct {
-		allocs gpu.Allocations
-		want   gpu.UnattributedReason
-	}{
-		{gpu.Allocations{Configured: true, Known: true}, gpu.UnattributedIdle},
-		{gpu.Allocations{Configured: true}, gpu.UnattributedUnresolved},
-		{gpu.Allocations{}, gpu.UnattributedIdle},
-	} {
-		w := newWorld(t, "A")
-		w.allocs, w.devices[0].watts = c.allocs, 100
-		w.steps(11, 2)
-		for _, u := range w.device("A").Unattributed {
-			if has := float64(u.Energy.Or(0)); (has > 0) != (u.Reason == c.want) {
-				t.Errorf("%+v: %v J of %s", c.allocs, has, u.Reason)
-			}
-		}
 	}
 }
 

@@ -220,23 +220,6 @@ func TestProcessAttribution(t *testing.T) {
 	}
 }
 
-// Processes tell more memory than the GPU has in use: that is a attribution error, and no negative remainder.
-func TestMemoryExcess(t *testing.T) {
-	w := newWorld(t, "A")
-	w.users = testUsers
-	w.allocs.List = []gpu.Allocation{allocate("p", "A", .5), allocate("q", "A", .5)}
-	w.devices[0].medium = medium(4, 1, 3, 3, 2)
-	w.step(2)
-	for _, e := range w.device("A").AttributionErrors {
-		if e.Quantity == "memory" && e.Ratio != .25 {
-			t.Errorf("attribution error %v, want 0.25", e.Ratio)
-		}
-	}
-	for _, u := range w.device("A").Unattributed {
-		absent(t, "memory because of "+string(u.Reason), u.Memory)
-	}
-}
-
 func TestMismatch(t *testing.T) {
 	w := newWorld(t, "A", "B")
 	w.users = testUsers

@@ -291,10 +291,3 @@ func FuzzRing(f *testing.F) {
 		}
 	})
 }
-
-// One sample is enough to know where a ring stands.
-func TestRingOfOneSample(t *testing.T) {
-	var r ring
-	r.add(samples(10, 50), false, 0, nil)
-	near(t, "busy", r.add(samples(10, 50, 10.2, 100), false, .2, nil).busy, .2)
-}

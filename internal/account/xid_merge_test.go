@@ -76,20 +76,3 @@ func TestCountsUnderTwoNames(t *testing.T) {
 		}
 	}
 }
-
-// A report with the instance and the container completes one without.
-func TestReportsCompleteEachOther(t *testing.T) {
-	b := &xidCounts{codes: map[int]*xidCode{}}
-	b.add(gpu.XIDEvent{XID: 31, Source: gpu.SourceNVML, Time: epoch, GI: gpu.Some(3)})
-	b.add(gpu.XIDEvent{XID: 31, Source: gpu.SourceKmsg, Time: epoch, Container: pod("p")})
-	b.add(gpu.XIDEvent{XID: 31, Source: gpu.SourceKmsgProbe, Time: epoch})
-	for _, c := range []struct {
-		after time.Duration
-		known bool
-	}{{attributedFor - 1, true}, {attributedFor, false}} {
-		x := b.publish(epoch.Add(c.after), false, false)[0]
-		if (x.GI == gpu.Some(3)) != c.known || (x.Container == pod("p")) != c.known || x.Count != 1 {
-			t.Errorf("after %v: %+v", c.after, x)
-		}
-	}
-}
