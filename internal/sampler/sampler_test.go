@@ -228,37 +228,6 @@ func TestVersionMismatch(t *testing.T) {
 	})
 }
 
-func TestSessionIsOver(t *testing.T) {
-	d := newFake(t, 2)
-	bubble(t, d, Options{}, func(s *stand) {
-		s.step(20)
-		d.with(func() {
-			for _, c := range d.devs {
-				c.errs[pollFast] = fmt.Errorf("nvmlDeviceGetFieldValues: %w", gpu.ErrUninitialized)
-			}
-		})
-		s.step(1)
-		d.with(func() {
-			for _, c := range d.devs {
-				c.errs[pollFast] = nil
-			}
-		})
-		s.step(1)
-		if d.opens != 2 || d.closes != 1 {
-			t.Errorf("opened %d, closed %d times", d.opens, d.closes)
-		}
-		if c := s.dev(0); c.State != gpu.DeviceUp || !c.Fast.Present() || !c.Slow.Present() {
-			t.Errorf("%+v", c)
-		}
-		// For ever: not at every poll.
-		d.with(func() { d.devs[0].errs[pollFast] = gpu.ErrUninitialized })
-		s.step(60)
-		if d.opens > 12 {
-			t.Errorf("opened %d times", d.opens)
-		}
-	})
-}
-
 func TestLostGPU(t *testing.T) {
 	for _, cause := range []error{gpu.ErrLost, gpu.ErrResetRequired} {
 		t.Run(cause.Error(), func(t *testing.T) {
@@ -572,59 +541,6 @@ func TestMIGLayout(t *testing.T) {
 	})
 }
 
-// The life of the instances of a GPU: a new one is read at once, one that is removed ends with the slow poll group, and
-// nothing is published or counted while the GPU hangs. The poll that finds an instance is not counted.
-func TestLifeOfInstances(t *testing.T) {
-	d := newFake(t, 1)
-	d.devs[0].mig = gpu.Some(gpu.ModePair{Current: true, Pending: true})
-	in := func(uuid gpu.UUID, gi, slices int) gpu.Instance {
-		return gpu.Instance{UUID: uuid, GI: gi, Profile: fmt.Sprintf("%dg", slices), Slices: slices,
-			Share: gpu.Some(gpu.Ratio(slices) / 7), Compute: []gpu.ComputeInstance{{UUID: uuid}}}
-	}
-	resolver := &fakeResolver{}
-	bubble(t, d, Options{Resolver: resolver}, func(s *stand) {
-		hang := make(chan struct{})
-		for _, step := range []struct {
-			name   string
-			change func(*fakeGPU)
-			polls  int
-			want   string // UUID, busy and observed seconds of each instance
-			known  string // UUIDs of the inventory
-		}{
-			{"two instances", func(c *fakeGPU) {
-				c.layout, c.gpm = []gpu.Instance{in("a", 1, 2), in("b", 2, 1)}, map[gpu.UUID]float64{"a": .5, "b": 1, "c": 1, "d": 0}
-			}, 6, "a 5.5/11 b 11/11", "a b"},
-			{"the last is removed", func(c *fakeGPU) { c.layout = c.layout[:1] }, 30, "a 35.5/71", "a"},
-			{"one of the same size", func(c *fakeGPU) { c.layout = append(c.layout, in("c", 2, 1)) }, 5, "a 40.5/81 c 8/8", "a c"},
-			{"another of the same size", func(c *fakeGPU) { c.layout = []gpu.Instance{c.layout[0], in("d", 2, 1)} }, 5,
-				"a 45.5/91 d 0/8", "a d"},
-			{"another size", func(c *fakeGPU) { c.layout = []gpu.Instance{in("b", 3, 3), c.layout[1]} }, 5, "b 8/8 d 0/18", "b d"},
-			{"the GPU hangs", func(c *fakeGPU) { c.hang = hang }, 5, "b –/– d –/–", "b d"},
-			{"and returns", func(c *fakeGPU) { close(hang); c.hang = nil }, 5, "b 18/18 d 0/28", "b d"},
-			{"none is left", func(c *fakeGPU) { c.layout = nil }, 31, "", ""},
-		} {
-			d.with(func() { step.change(d.devs[0]) })
-			s.step(step.polls)
-			var got, known []string
-			for _, i := range s.dev(0).Instances {
-				got = append(got, fmt.Sprintf("%s %v/%v", i.UUID, i.Activity.Busy, i.Activity.Observed))
-			}
-			inv := resolver.inv[len(resolver.inv)-1]
-			for _, uuid := range []gpu.UUID{"a", "b", "c", "d"} {
-				if _, _, ok := inv.ByInstance(uuid); ok {
-					known = append(known, string(uuid))
-				}
-			}
-			if strings.Join(got, " ") != step.want || strings.Join(known, " ") != step.known {
-				t.Errorf("%s: %q of %q, want %q of %q", step.name, got, known, step.want, step.known)
-			}
-		}
-		if d.closes != 0 {
-			t.Error("NVML was shut down though nothing is pending")
-		}
-	})
-}
-
 func TestMissingAndDetached(t *testing.T) {
 	d := newFake(t, 2)
 	var bus []Expected
@@ -740,34 +656,6 @@ func TestClockSteps(t *testing.T) {
 		}
 		if d.calls(0)[pollMedium] == calls {
 			t.Error("the poll groups stand still after the clock went back")
-		}
-	})
-}
-
-func TestEventsOfBothSources(t *testing.T) {
-	d := newFake(t, 1)
-	bubble(t, d, Options{}, func(s *stand) {
-		s.step(2)
-		now := time.Now()
-		d.with(func() {
-			d.events = []gpu.XIDEvent{{GPU: "GPU-0", XID: 31, Time: now, Source: gpu.SourceNVML},
-				{GPU: "GPU-0", XID: 31, Time: now, Source: gpu.SourceNVML}}
-		})
-		s.Event(gpu.XIDEvent{PCI: "0000:01:00.0", XID: 31, Time: now.Add(time.Second), Source: gpu.SourceKmsg})
-		calls := d.calls(0)
-		s.step(2)
-		for _, x := range s.dev(0).XIDs {
-			if x.XID == 31 && x.Count != 2 {
-				t.Errorf("%+v", x)
-			}
-		}
-		if got := d.calls(0); got[pollMedium] != calls[pollMedium]+1 || got[pollSlow] != calls[pollSlow]+1 {
-			t.Error("an XID does not make the slower poll groups due")
-		}
-		d.with(func() { d.eventErr = errOdd })
-		s.step(3)
-		if src := s.source(gpu.SourceEvents); src.Up || src.Errors != 1 || src.Message != "UNKNOWN" {
-			t.Errorf("%+v", src)
 		}
 	})
 }
@@ -940,43 +828,6 @@ func TestHistory(t *testing.T) {
 		}
 		if len(early.GPUs[0].History) != 2 {
 			t.Error("a published view was changed")
-		}
-	})
-}
-
-// A GPU that the driver's library did not find when it was initialized is looked for with a new session, ever more
-// seldom, and is there without a restart of the exporter.
-func TestMissingGPUIsSought(t *testing.T) {
-	d := newFake(t, 2)
-	d.settled = true
-	both := d.devs
-	d.devs = d.devs[:1]
-	o := Options{Expecter: expecterFunc(func() ([]Expected, error) {
-		return []Expected{{PCI: both[0].id.PCI}, {PCI: both[1].id.PCI}}, nil
-	})}
-	bubble(t, d, o, func(s *stand) {
-		s.step(5)
-		if s.Latest().Devices[gpu.DeviceMissing] != 1 || d.opens != 1 {
-			t.Fatalf("%v, opened %d times", s.Latest().Devices, d.opens)
-		}
-		for _, r := range []struct{ steps, opens int }{{30, 2}, {60, 3}, {120, 4}} {
-			if s.step(r.steps); d.opens != r.opens {
-				t.Errorf("after %d more steps it was opened %d times, want %d", r.steps, d.opens, r.opens)
-			}
-		}
-		if v := s.Latest(); v.Devices[gpu.DeviceUp] != 1 || !v.GPUs[0].Fast.Present() {
-			t.Errorf("the other GPU suffers: %+v", v.Devices)
-		}
-		d.with(func() { d.devs = both })
-		s.step(245)
-		if v := s.Latest(); v.Devices[gpu.DeviceUp] != 2 || v.Devices[gpu.DeviceMissing] != 0 {
-			t.Errorf("%v", v.Devices)
-		}
-		if opens := d.opens; opens != 5 {
-			t.Errorf("opened %d times", opens)
-		}
-		if s.step(2000); d.opens != 5 {
-			t.Error("with all GPUs there it is opened again")
 		}
 	})
 }
