@@ -23,24 +23,17 @@ func TestContradictions(t *testing.T) {
 		"report.window=7d":       "report.window was renamed: use report.period",
 		"features.ownership=false,features.deviceCheckpoint=true": "features.deviceCheckpoint requires " +
 			"features.ownership=true: it resolves GPUs of the allocations that the kubelet lists",
-		"features.ownership=false,features.draCheckpoint=true": "features.draCheckpoint requires " +
-			"features.ownership=true",
-		"features.ownership=false,features.podMetadata=true": "features.podMetadata requires " +
-			"features.ownership=true",
-		"features.ownership=false,features.resourceSlices=true": "features.resourceSlices requires " +
-			"features.ownership=true",
-		"features.ownership=false,kubelet.gpuIDResources={a.com/gpu}": "kubelet.gpuIDResources requires " +
-			"features.ownership=true",
-		"features.podLabels={team}": "features.podLabels requires " +
-			"features.podMetadata=true",
-		"features.containerVisible=true": "features.containerVisible requires " +
-			"features.processes=true",
-		"exporter.processLimit=20": "exporter.processLimit requires features.processes=true",
+		"features.ownership=false,features.draCheckpoint=true":        "features.draCheckpoint requires features.ownership=true",
+		"features.ownership=false,features.podMetadata=true":          "features.podMetadata requires features.ownership=true",
+		"features.ownership=false,features.resourceSlices=true":       "features.resourceSlices requires features.ownership=true",
+		"features.ownership=false,kubelet.gpuIDResources={a.com/gpu}": "kubelet.gpuIDResources requires features.ownership=true",
+		"features.podLabels={team}":                                   "features.podLabels requires features.podMetadata=true",
+		"features.containerVisible=true":                              "features.containerVisible requires features.processes=true",
+		"exporter.processLimit=20":                                    "exporter.processLimit requires features.processes=true",
 		"rules.kind=PrometheusRule,monitoring.kind=PodMonitor,monitoring.job=cards": "monitoring.job=cards does not match " +
 			"rules.job=(.+/)?gpu-exporter",
 		"web.configSecret=a,web.tls.secretName=b": "web.configSecret excludes web.tls and web.basicAuth",
-		"gpu.runtimeClassName=": "gpu.access=runtimeClass requires " +
-			"gpu.runtimeClassName",
+		"gpu.runtimeClassName=":                   "gpu.access=runtimeClass requires gpu.runtimeClassName",
 		"gpu.access=claim": "gpu.access=claim requires features.draCheckpoint=true: the kubelet lists the exporter's own claim " +
 			"like any other, and only the DRA driver's checkpoint shows that it allocates nothing",
 		"gpu.access=cdi,features.migMonitor=true": "features.migMonitor requires " +
@@ -57,23 +50,18 @@ func TestContradictions(t *testing.T) {
 		"monitoring.kind=PodMonitor," +
 			"web.basicAuth.users.a=$2y$10$X0h1gDsPszWURQaxFh.zoubFi6DXncSjhoQNJgRrnGs7EsimhC7zG": "web.basicAuth requires " +
 			"monitoring.basicAuth",
-		"exporter.extraArgs={--poll.fast=1s}": "exporter.extraArgs has --poll.fast, which the " +
-			"chart sets from another value",
+		"exporter.extraArgs={--poll.fast=1s}": "exporter.extraArgs has --poll.fast, which the chart sets from another value",
 		"exporter.extraArgs={--no-kubelet}": "exporter.extraArgs has --no-kubelet, which " +
 			"the chart sets from another value",
-		"resources.limits.memory=256MB": "resources.limits.memory must be in Mi or Gi, " +
-			"got 256MB",
+		"resources.limits.memory=256MB":                      "resources.limits.memory must be in Mi or Gi, got 256MB",
 		"rules.kind=none,rules.alerts.GPUUnavailable.for=1m": "rules.alerts has no effect with rules.kind=none",
-		"compat.release=dcgm-4.8,compat.job=gpu-exporter": "compat.job=gpu-exporter matches " +
-			"monitoring.job or rules.job",
+		"compat.release=dcgm-4.8,compat.job=gpu-exporter":    "compat.job=gpu-exporter matches monitoring.job or rules.job",
 		"compat.release=dcgm-4.8,compat.job=a/gpu-exporter,rules.kind=ConfigMap": "compat.job=a/gpu-exporter matches " +
 			"monitoring.job or rules.job",
-		"compat.honorLabels=false": "compat.sharedGPUs, compat.deviceLabels and " +
-			"compat.port require compat.release",
-		"compat.port=9400": "require compat.release",
-		"exporter.extraArgs={--compat=dcgm-4.8}": "exporter.extraArgs has --compat, which the " +
-			"chart sets from another value",
-		"report.enabled=true": "report.enabled requires report.prometheusURL",
+		"compat.honorLabels=false":               "compat.sharedGPUs, compat.deviceLabels and compat.port require compat.release",
+		"compat.port=9400":                       "require compat.release",
+		"exporter.extraArgs={--compat=dcgm-4.8}": "exporter.extraArgs has --compat, which the chart sets from another value",
+		"report.enabled=true":                    "report.enabled requires report.prometheusURL",
 		"report.enabled=true,report.prometheusURL=http://p,report.extraArgs={--from=7d}": "report.extraArgs has --from=7d, which the " +
 			"chart sets from another value",
 	} {
