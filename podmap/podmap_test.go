@@ -309,12 +309,6 @@ func TestShares(t *testing.T) {
 	}
 }
 
-func TestEntriesOfOneContainerAreMerged(t *testing.T) {
-	list := pods("a/p/c nvidia.com/gpu="+GPUA+"::0", "a/p/c nvidia.com/gpu="+GPUA+"::1", "a/p/c nvidia.com/gpu="+GPUA+"::0")
-	h := poll(t, newClock().source(&fakeKubelet{pods: list, devices: ids("nvidia.com/gpu=" + replicaIDs(GPUA, 4))}))
-	wantLines(t, h, "a/p/c nvidia.com/gpu A 0.5 shared")
-}
-
 // An allocation keeps the number of its first replica, and the device of its claim.
 func TestWhatWasAllocated(t *testing.T) {
 	h := poll(t, newClock().source(&fakeKubelet{pods: pods("a/p/c nvidia.com/gpu="+GPUA+"::2,"+GPUA+"::1",
@@ -772,9 +766,9 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// A plugin with an ID per MiB of eight GPUs sends the largest response.
-func TestHalfAMillionIDs(t *testing.T) {
-	many := make([]string, 500_000)
+// A plugin with an ID per MiB of a GPU; the client's tests have larger responses.
+func TestAnIDPerMiB(t *testing.T) {
+	many := make([]string, 80<<10)
 	for i := range many {
 		many[i] = fmt.Sprintf("%s-_-%d", GPUA, i)
 	}

@@ -343,7 +343,8 @@ func TestCutLinkNames(t *testing.T) {
 
 func TestParsePodDirectory(t *testing.T) {
 	for name, want := range map[string]bool{"ml_train-0_" + uid: true, "ml_train-0_" + hash: true, "_train-0_" + uid: false,
-		"ml__" + uid: false, "ml_train-0_x": false, "ml_train-0": false, "a_ml_train-0_" + uid: false} {
+		"ml__" + uid: false, "ml_train-0_x": false, "ml_train-0": false, "a_ml_train-0_" + uid: false,
+		"ml_train-0_" + uid + "_x": false} {
 		if id, p, ok := parsePodDirectory(name); ok != want || ok && (p.namespace != "ml" || p.pod != "train-0" || len(id) < 32) {
 			t.Errorf("%s: %s %+v %v", name, id, p, ok)
 		}

@@ -120,7 +120,7 @@ func (j *Jobs) Allocations(inv *gpu.Inventory) gpu.Allocations {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	now := j.o.Clock()
-	a := gpu.Allocations{Configured: true, Known: j.last != nil && j.health.Fresh(now, j.o.MaxAge)}
+	a := gpu.Allocations{Configured: true, Known: j.health.Fresh(now, j.o.MaxAge)}
 	a.Sources = []gpu.Source{j.health.Source(gpu.SourceJobs, "Slurm job mapping not read yet", now, j.o.MaxAge)}
 	if a.Known {
 		j.last.resolve(inv, &a)
