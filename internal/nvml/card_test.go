@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/nvml/calls"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 )
 
@@ -239,18 +240,10 @@ func unnamed(r *harness, index int) gpu.Identity {
 // TestNobodyAnswers: a GPU whose every call fails, as when the device cgroup took it away, is an error.
 func TestNobodyAnswers(t *testing.T) {
 	text := "gpu 0 board=b\n"
-	for _, key := range []string{"MigMode", "MaxMigDeviceCount", "EnforcedPowerLimit", "PowerManagementLimit",
-		"PowerManagementDefaultLimit",
-		"PowerManagementLimitConstraints", "TemperatureThreshold", "MaxClockInfo", "PersistenceMode", "AccountingMode",
-		"DisplayActive",
-		"ComputeMode",
-		"EccMode", "RowRemapperHistogram", "CurrPcieLinkGeneration", "CurrPcieLinkWidth", "MaxPcieLinkGeneration",
-		"MaxPcieLinkWidth",
-		"NvLinkState", "GpuFabricInfoV", "MemoryBusWidth", "NumGpuCores", "UtilizationRates", "FieldValues", "Samples",
-		"ProcessUtilization",
-		"EncoderUtilization", "DecoderUtilization", "JpgUtilization", "OfaUtilization", "GpmQueryDeviceSupport", "PowerUsage",
-		"TotalEnergyConsumption"} {
-		text += fmt.Sprintf("at 10s gpu 0 %s = !OPERATING_SYSTEM\n", key)
+	for i := range calls.Calls {
+		if c := &calls.Calls[i]; !c.Unused && !c.System && c.ScenarioKey() != "" {
+			text += fmt.Sprintf("at 10s gpu 0 %s = !OPERATING_SYSTEM\n", c.ScenarioKey())
+		}
 	}
 	r := playText(t, text)
 	c := r.open()[0]

@@ -357,7 +357,7 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// The labels of an allocation: the replica of a shared GPU where there is a series for each, and the DRA device.
+// The labels of an allocation: the replica of a shared GPU where there is a series for each, the DRA device, the Slurm job.
 func TestWorkloadLabels(t *testing.T) {
 	claim := gpu.ClaimDevice{Namespace: "ml", Name: "train-gpu-x", Driver: "gpu.nvidia.com", Pool: "node-1", Device: "gpu-0"}
 	for _, c := range []struct {
@@ -377,6 +377,13 @@ func TestWorkloadLabels(t *testing.T) {
 			map[string]float64{"inference-6f9d8c7b5-00000 ml train-gpu-x gpu.nvidia.com node-1 gpu-0 ": 300}},
 		{"without one", false, func(*gpu.View) {}, []string{"gpu", "dra_claim_name", "dra_mig_device_uuid"},
 			map[string]float64{"0  ": 300}},
+		{"a container with two replicas of a GPU, or a GPU by two names, has one copy", true, func(v *gpu.View) {
+			again := v.Allocations[0]
+			again.Resource = "nvidia.com/gpu.shared"
+			v.Allocations = append(v.Allocations, again)
+		}, []string{"gpu", "pod"}, map[string]float64{"0 inference-6f9d8c7b5-00000": 300}},
+		{"a Slurm job", true, func(v *gpu.View) { v.Allocations[0].Container = gpu.Container{Pod: "slurm/4711"} },
+			[]string{"gpu", "pod", "hpc_job"}, map[string]float64{"0  4711": 300}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			v := catalogtest.NodeView(1, 1)
@@ -531,23 +538,6 @@ func TestPageStaysSmall(t *testing.T) {
 	cut := catalogtest.FullView()
 	equal(t, "a GPU that is cut", p.series(t, cut, "DCGM_FI_DEV_MIG_MODE", "gpu", "GPU_I_ID", "pod"),
 		map[string]float64{"0  train-0": 0, "1  ": 1})
-}
-
-// A container that holds two replicas of a GPU, or a GPU by two names, has one copy.
-func TestOneCopyPerContainer(t *testing.T) {
-	p := newPage(t, compat.DCGM48)
-	v := catalogtest.NodeView(1, 1)
-	again := v.Allocations[0]
-	again.Resource = "nvidia.com/gpu.shared"
-	v.Allocations = append(v.Allocations, again)
-	equal(t, "copies", p.series(t, v, "DCGM_FI_DEV_POWER_USAGE", "gpu", "pod"), map[string]float64{"0 inference-6f9d8c7b5-00000": 300})
-}
-
-func TestSlurmJob(t *testing.T) {
-	p := newPage(t, compat.DCGM48)
-	v := catalogtest.NodeView(1, 1)
-	v.Allocations[0].Container = gpu.Container{Pod: "slurm/4711"}
-	equal(t, "job", p.series(t, v, "DCGM_FI_DEV_POWER_USAGE", "gpu", "pod", "hpc_job"), map[string]float64{"0  4711": 300})
 }
 
 func TestXIDs(t *testing.T) {
