@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -180,7 +181,7 @@ func TestHiddenWork(t *testing.T) {
 // parseScenario reads a scenario that includes boards.
 func parseScenario(t *testing.T, text string) *scenario.Scenario {
 	t.Helper()
-	s, err := scenario.Parse("test.scenario", text, boards(t))
+	s, err := scenario.Parse("test.scenario", text, os.DirFS("../../testdata/scenarios"))
 	if err != nil {
 		t.Fatal(err)
 	}

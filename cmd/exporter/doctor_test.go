@@ -17,11 +17,7 @@ import (
 // doctor runs the examination on a node, and returns what it says and its exit code.
 func (m *simulated) doctor(flags ...string) (string, int) {
 	m.t.Helper()
-	args := []string{"doctor", "--node-name=test-node", "--nvml.library=" + m.Library, "--kubelet.socket=" + m.Socket,
-		"--path.sysfs=" + m.Trees.Sysfs,
-		"--path.procfs=" + m.Trees.Procfs, "--path.pod-logs=" + m.Trees.PodLogs, "--path.container-logs=" + m.Trees.ContainerLogs,
-		"--path.kmsg="}
-	cmd := exec.Command(machine.Binary(m.t), append(args, flags...)...)
+	cmd := exec.Command(machine.Binary(m.t), slices.Concat([]string{"doctor"}, m.Flags(), flags)...)
 	cmd.Env = append(cmd.Environ(), m.Env...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -32,15 +31,6 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 	"github.com/gpu-exporter/gpu-exporter/podmap"
 )
-
-func boards(t *testing.T) fs.FS {
-	t.Helper()
-	root, err := standin.RepositoryRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return os.DirFS(filepath.Join(root, "testdata", "scenarios"))
-}
 
 const (
 	// believedFor is the exporter's --kubelet.max-age here: short, so that storms outlast it.
@@ -242,13 +232,8 @@ func (r *trial) advance() {
 
 // settle waits for calls that hang no more, so that the poll finds their responds.
 func (r *trial) settle() {
-	for i, c := range r.w.devs {
-		for _, f := range r.w.faults {
-			if f.dev == i && f.kind == "call hangs" && f.has(r.at) {
-				return
-			}
-		}
-		_ = c
+	if slices.ContainsFunc(r.w.faults, func(f fault) bool { return f.kind == "call hangs" && f.has(r.at) }) {
+		return
 	}
 	for deadline := time.Now().Add(10 * time.Second); r.door.inside.Load() > 0 || r.st.control.Hanging() > 0; {
 		if time.Now().After(deadline) {

@@ -180,11 +180,7 @@ func (w *world) happens(at time.Duration, format string, args ...any) {
 // parse reads the script.
 func (w *world) parse(t *testing.T) *scenario.Scenario {
 	t.Helper()
-	s, err := scenario.Parse("world.scenario", w.script.String(), boards(t))
-	if err != nil {
-		t.Fatalf("seed %d: %v", w.seed, err)
-	}
-	return s
+	return parseScenario(t, w.script.String())
 }
 
 // odd is a moment between two ticks.

@@ -2,13 +2,10 @@ package main
 
 import (
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"maps"
 	"math"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -106,7 +103,7 @@ func TestNewestSchemesOnOneNode(t *testing.T) {
 	}, ",")+`}}}`)
 	managed := json.RawMessage(`[{"fieldsV1":{"f:spec":{"f:containers":{"k:{\"name\":\"first\"}":{"f:resources":{"f:limits":{"f:cpu":{},` +
 		`"f:nvidia.com/gpu":{}}}},"k:{\"name\":\"second\"}":{"f:resources":{"f:limits":{"f:nvidia.com/gpu":{}}}}}}}}]`)
-	flags := append(newestAPI(t, m, []any{
+	flags := append(apiServer(t, m, []any{
 		map[string]any{"metadata": map[string]any{"name": "noted", "namespace": "team", "uid": "uid-noted",
 			"annotations": map[string]string{"nvidia.com/container.main.gpus.devices": id(1),
 				"nvidia.com/container.main.gpu-memory.limit": "20Gi", "nvidia.com/container.main.gpu-compute.portion": "0.5"}}},
@@ -114,7 +111,8 @@ func TestNewestSchemesOnOneNode(t *testing.T) {
 		map[string]any{"spec": map[string]any{"driver": "gpu.nvidia.com", "pool": map[string]any{"name": "node", "generation": 1},
 			"devices": []any{map[string]any{"name": "gpu-0", "attributes": map[string]any{"uuid": map[string]string{"string": id(4)}},
 				"capacity": map[string]any{"memory": map[string]string{"value": "80Gi"}, "shares": map[string]string{"value": "4"}}}}}}),
-		"--gpu-fractioning.map-dir="+records, "--gpu-fractioning.namespaces="+filepath.Join(m.Dir, "leases.json"),
+		"--kubernetes.resource-slices", "--gpu-fractioning.map-dir="+records,
+		"--gpu-fractioning.namespaces="+filepath.Join(m.Dir, "leases.json"),
 		"--kubelet.dra-checkpoint="+checkpoint)
 	p := m.start(flags...)
 
@@ -194,40 +192,4 @@ func TestNewestSchemesOnOneNode(t *testing.T) {
 		named(s)
 		return all(near(s, 2048./81559, "gpu_container_allocation_ratio", `pod="odd"`, uuid(6)), s.none("gpu_container_unresolved_devices"))
 	})
-}
-
-// newestAPI starts an API server with the metadata of pods and a ResourceSlice, and returns the flags with which the
-// exporter lists both.
-func newestAPI(t *testing.T, m *simulated, pods []any, slice map[string]any) []string {
-	t.Helper()
-	api := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		list := map[string]any{"metadata": map[string]any{"resourceVersion": "7"}}
-		switch {
-		case r.URL.Query().Get("watch") != "":
-			w.WriteHeader(http.StatusOK)
-			w.(http.Flusher).Flush()
-			<-r.Context().Done()
-			return
-		case r.URL.Path == "/api/v1/pods":
-			list["items"] = pods
-		case r.URL.Path == "/apis/resource.k8s.io/v1/resourceslices":
-			list["items"] = []any{slice}
-		default:
-			http.NotFound(w, r)
-			return
-		}
-		if err := json.NewEncoder(w).Encode(list); err != nil {
-			t.Error(err)
-		}
-	}))
-	t.Cleanup(api.Close)
-	ca, token := filepath.Join(m.Dir, "ca.crt"), filepath.Join(m.Dir, "token")
-	err := errors.Join(os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: api.Certificate().Raw}), 0o600),
-		os.WriteFile(token, []byte("secret\n"), 0o600))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return []string{"--kubernetes.pods", "--kubernetes.resource-slices", "--kubernetes.api-server=" + api.URL,
-		"--kubernetes.ca-file=" + ca, "--kubernetes.token-file=" + token}
 }

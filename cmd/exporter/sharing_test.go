@@ -126,8 +126,8 @@ func TestAnyPluginAndDriver(t *testing.T) {
 			m := node(t, twoGPUs, "pod ml/train container main "+c.pods+"\n")
 			var flags []string
 			if c.annotations != nil {
-				flags = apiServer(t, m, map[string]any{"metadata": map[string]any{"name": "train", "namespace": "ml", "uid": "u",
-					"annotations": c.annotations}})
+				flags = apiServer(t, m, []any{map[string]any{"metadata": map[string]any{"name": "train", "namespace": "ml", "uid": "u",
+					"annotations": c.annotations}}})
 			}
 			for flag, text := range map[string]string{"--kubelet.checkpoint=": c.checkpoint, "--kubelet.dra-checkpoint=": c.dra} {
 				if text == "" {
@@ -216,25 +216,32 @@ func TestCheckpointNamesProcesses(t *testing.T) {
 	})
 }
 
-// apiServer starts an API server with one pod, and returns the flags with which the exporter watches it.
-func apiServer(t *testing.T, m *simulated, pod map[string]any) []string {
+// apiServer starts an API server with the metadata of pods and with ResourceSlices, and returns the flags with which the
+// exporter watches the pods.
+func apiServer(t *testing.T, m *simulated, pods []any, slices ...any) []string {
 	t.Helper()
 	api := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		list := map[string]any{"metadata": map[string]any{"resourceVersion": "7"}, "items": slices}
 		switch {
 		case r.Header.Get("Authorization") != "Bearer secret":
 			http.Error(w, "who are you", http.StatusUnauthorized)
+			return
+		case len(slices) > 0 && r.URL.Path == "/apis/resource.k8s.io/v1/resourceslices":
 		case r.URL.Path != "/api/v1/pods" || !strings.HasPrefix(r.URL.Query().Get("fieldSelector"), "spec.nodeName=test-node") ||
 			!strings.Contains(r.Header.Get("Accept"), "PartialObjectMetadata"):
 			t.Errorf("it asks for more than the metadata of this node's pods: %s, %s", r.URL, r.Header.Get("Accept"))
 			http.Error(w, "no", http.StatusForbidden)
-		case r.URL.Query().Get("watch") != "":
+			return
+		default:
+			list["kind"], list["apiVersion"], list["items"] = "PartialObjectMetadataList", "meta.k8s.io/v1", pods
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Query().Get("watch") != "" {
 			w.WriteHeader(http.StatusOK)
 			w.(http.Flusher).Flush()
 			<-r.Context().Done()
-		default:
-			w.Header().Set("Content-Type", "application/json")
-			_ = json.NewEncoder(w).Encode(map[string]any{"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
-				"metadata": map[string]any{"resourceVersion": "7"}, "items": []any{pod}})
+		} else {
+			_ = json.NewEncoder(w).Encode(list)
 		}
 	}))
 	t.Cleanup(api.Close)
@@ -260,7 +267,7 @@ func TestPodMetadata(t *testing.T) {
 		"labels":      map[string]string{"pod-template-hash": "5d4f6c7b8", "team": "red", "sharedgpu/gpu_request": "0.5"},
 		"ownerReferences": []any{map[string]any{"kind": "ReplicaSet", "name": "web-5d4f6c7b8", "controller": true, "apiVersion": "apps/v1",
 			"uid": "u"}}}}
-	flags := append(apiServer(t, m, pod), "--kubernetes.pod-label=team")
+	flags := append(apiServer(t, m, []any{pod}), "--kubernetes.pod-label=team")
 	// doctor waits for the API server, too, and reads the same.
 	if said, _ := m.doctor(flags...); !strings.Contains(said, "ok       source api: up") ||
 		!strings.Contains(said, "allocated to  team/web-5d4f6c7b8-x") {
