@@ -311,26 +311,6 @@ func TestUnknownAllocs(t *testing.T) {
 	value(t, "allocation of a GPU that is allocated entirely", w.device("H").AllocationRatio, 1)
 }
 
-// A GPU whose activity cannot be measured: what is allocated is unknown, what is free is free.
-func TestUnmeasuredGPU(t *testing.T) {
-	w := newWorld(t, "A")
-	a := w.devices[0]
-	a.slow, a.gpm = migSlow(2), map[gpu.UUID]float64{}
-	w.allocs.List = []gpu.Allocation{holdInstance("p", "A", "MIG-1", 1)}
-	w.step(0)
-	w.steps(7, 2)
-	c := w.device("A")
-	spent(t, c, map[gpu.TimeState]float64{gpu.TimeUnknown: 2, gpu.TimeUnallocated: 12})
-	absent(t, "busy", c.Activity.Busy)
-	p := w.container("p", "A")
-	absent(t, "busy of the container", p.Busy)
-	absent(t, "last busy of the container", p.LastBusy)
-	value(t, "held", p.Allocated, 2)
-	if p.Attribution != "none" {
-		t.Errorf("attribution %q", p.Attribution)
-	}
-}
-
 // Two share a GPU and their processes are hidden: neither gets a busy series, the work is hidden, and a
 // GPU that did nothing for a minute proves both idle.
 func TestHiddenSharing(t *testing.T) {
@@ -520,35 +500,6 @@ func TestGPUReturns(t *testing.T) {
 	}
 	near(t, "seconds", sum, 62)
 	value(t, "energy", c.Activity.Energy, 6200)
-}
-
-// Whoever is late is not unknown at once, and his work is not lost.
-func TestLateReadings(t *testing.T) {
-	w := newWorld(t, "A")
-	a := w.devices[0]
-	w.allocs.List = []gpu.Allocation{allocate("p", "A", 1)}
-	a.util = .5
-	w.step(2)
-	a.silent = true
-	w.step(2)
-	a.silent = false
-	// The ring bridges the missed poll: its samples reach back to the last read.
-	f := a.fast(w.now-2, w.now+2)
-	w.now += 2
-	w.Advance(Poll{Now: w.Ledger.now.Add(2 * time.Second), Elapsed: 2 * time.Second, Allocations: w.allocs,
-		GPUs: []Reading{{Identity: a.id, Fast: f}}})
-	c := w.device("A")
-	spent(t, c, map[gpu.TimeState]float64{gpu.TimeBusy: 3, gpu.TimeUnallocated: 1, gpu.TimeGap: 2})
-	value(t, "busy", c.Activity.Busy, 3)
-
-	// A ring that responds nothing while the GPU works: unknown, beyond the limit.
-	w = newWorld(t, "A")
-	w.allocs.List = []gpu.Allocation{allocate("p", "A", 1)}
-	w.devices[0].util = .5
-	w.step(2)
-	w.devices[0].silent = true
-	w.steps(10, 2)
-	spent(t, w.device("A"), map[gpu.TimeState]float64{gpu.TimeBusy: 1, gpu.TimeUnallocated: 1, gpu.TimeGap: 5, gpu.TimeUnknown: 15})
 }
 
 func TestShareThatIsNotKnown(t *testing.T) {
