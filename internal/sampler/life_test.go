@@ -464,6 +464,13 @@ func TestPauseTimes(t *testing.T) {
 				(src.Up || src.Message != "NVML is shut down while a MIG change is pending" || !s.Latest().System.Present()) {
 				t.Errorf("paused: %+v", src)
 			}
+			if c := s.dev(0); s.Latest().Paused[0].Active && (c.State != gpu.DeviceUp || c.Fast.Present() || c.Medium.Present() ||
+				!c.Activity.Busy.Present() || c.Activity.Mean.Present()) {
+				t.Errorf("paused: %+v", c)
+			}
+		}
+		if c := s.dev(0); c.GPUSeconds[gpu.TimeUnavailable] != 0 || c.GPUSeconds[gpu.TimeUnknown] < 30 {
+			t.Errorf("%v", c.GPUSeconds)
 		}
 		if pauses != "..ppppppppppppppp....." {
 			t.Errorf("paused %s", pauses)
@@ -471,8 +478,11 @@ func TestPauseTimes(t *testing.T) {
 		if n := logged("NVML shut down for a pending MIG change"); n != 1 || s.d.closes != 1 {
 			t.Errorf("%d pauses, closed %d times", n, s.d.closes)
 		}
-		if s.step(200); s.d.closes != 1 {
-			t.Errorf("closed %d times", s.d.closes)
+		for i, mode := range []gpu.ModePair{{Pending: true}, {Current: true, Pending: true}, {Current: true}} { // a second change
+			s.d.with(func() { s.d.devs[0].mig = gpu.Some(mode) })
+			if s.step(100); s.d.closes != []int{1, 1, 2}[i] {
+				t.Errorf("%+v: closed %d times", mode, s.d.closes)
+			}
 		}
 	})
 }

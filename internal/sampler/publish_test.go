@@ -383,31 +383,6 @@ func TestFirstRecoveryAction(t *testing.T) {
 	})
 }
 
-// A GPU that fails three times in a row counts as failed; once it is read again, all of it is.
-func TestThreeFailures(t *testing.T) {
-	d := newFake(t, 2)
-	bubble(t, d, Options{}, func(s *stand) {
-		s.step(2)
-		states := ""
-		for i := range 8 {
-			d.with(func() { d.devs[0].errs[pollFast] = map[bool]error{true: errOdd}[i == 0 || i == 1 || i >= 3 && i <= 6] })
-			before := d.calls(0)
-			s.step(1)
-			states += map[gpu.DeviceState]string{gpu.DeviceUp: "u", gpu.DeviceFailed: "f"}[s.dev(0).State]
-			if got := d.calls(0); i == 7 && got != [3]int{before[0] + 1, before[1], before[2]} {
-				t.Errorf("calls %v after %v", got, before)
-			}
-		}
-		if states != "uuuuuffu" {
-			t.Errorf("states %s", states)
-		}
-		before := d.calls(0)
-		if s.step(1); d.calls(0) != [3]int{before[0] + 1, before[1] + 1, before[2] + 1} {
-			t.Errorf("calls %v after %v: not all of it was read", d.calls(0), before)
-		}
-	})
-}
-
 // Instances in the fast reading that the layout lacks make the slow poll group due; nothing else does.
 func TestCheckLayout(t *testing.T) {
 	fast := func(uuids ...gpu.UUID) gpu.Opt[*gpu.Fast] {

@@ -120,45 +120,6 @@ func TestRoundOfAHealthyNode(t *testing.T) {
 	})
 }
 
-func TestNoDriverAtStart(t *testing.T) {
-	d := newFake(t, 1)
-	d.openErr = fmt.Errorf("load libnvidia-ml.so.1: %w", gpu.ErrNoDriver)
-	o := Options{Expecter: expecterFunc(func() ([]Expected, error) { return []Expected{{PCI: "0000:01:00.0"}}, nil })}
-	bubble(t, d, o, func(s *stand) {
-		v := s.step(3)
-		if src := s.source(gpu.SourceNVML); src.Up || src.Errors == 0 || !strings.Contains(src.Message, "libnvidia-ml.so.1") {
-			t.Errorf("%+v", src)
-		}
-		if len(v.Notes) != 1 || !strings.Contains(v.Notes[0], "No NVIDIA driver yet") {
-			t.Errorf("notes %q", v.Notes)
-		}
-		if v.Devices[gpu.DeviceMissing] != 1 || v.System.Present() {
-			t.Errorf("%v", v.Devices)
-		}
-		// The GPU has an address and no name; its seconds are counted.
-		if c := s.dev(0); c.UUID != "0000:01:00.0" || c.Index != -1 || c.State != gpu.DeviceMissing {
-			t.Errorf("%+v", c)
-		}
-		s.seconds(0, map[gpu.TimeState]float64{gpu.TimeUnavailable: 4})
-		// It is tried again, ever more seldom.
-		s.step(57)
-		if d.opens < 6 || d.opens > 9 {
-			t.Errorf("%d attempts in 2 minutes", d.opens)
-		}
-		d.with(func() { d.openErr = nil })
-		v = s.step(16)
-		if c := s.dev(0); len(v.GPUs) != 1 || c.UUID != "GPU-0" || c.State != gpu.DeviceUp || c.Index != 0 {
-			t.Errorf("%+v", v.GPUs)
-		}
-		if src := s.source(gpu.SourceNVML); !src.Up || src.Message != "" {
-			t.Errorf("%+v", src)
-		}
-		if len(v.Notes) != 0 || v.Devices[gpu.DeviceMissing] != 0 || v.Devices[gpu.DeviceUp] != 1 {
-			t.Errorf("notes %q, devices %v", v.Notes, v.Devices)
-		}
-	})
-}
-
 func TestNothingIsKnown(t *testing.T) {
 	d := newFake(t, 0)
 	d.openErr = gpu.ErrNoDriver
@@ -370,18 +331,6 @@ func TestPanicCostsItsGPU(t *testing.T) {
 	}
 }
 
-func TestAllGPUsHang(t *testing.T) {
-	d := newFake(t, 2)
-	bubble(t, d, Options{}, func(s *stand) {
-		s.step(2)
-		d.with(func() { d.devs[0].hang, d.devs[1].hang = make(chan struct{}), make(chan struct{}) })
-		v := s.step(5)
-		if v.Devices[gpu.DeviceFailed] != 2 || s.source(gpu.SourceNVML).Up || len(v.Notes) != 3 {
-			t.Errorf("%v %q", v.Devices, v.Notes)
-		}
-	})
-}
-
 func TestHangingDriver(t *testing.T) {
 	t.Run("open", func(t *testing.T) {
 		d := newFake(t, 1)
@@ -447,53 +396,6 @@ func TestRefusingGPU(t *testing.T) {
 		s.step(2)
 		if c := s.dev(0); c.State != gpu.DeviceUp || !c.Medium.Present() {
 			t.Errorf("%s %q", c.State, c.Message)
-		}
-	})
-}
-
-func TestPendingMIGChange(t *testing.T) {
-	d := newFake(t, 2)
-	d.devs[0].util = .5
-	bubble(t, d, Options{Resolver: &fakeResolver{h: gpu.Allocations{Known: true, Configured: true}}}, func(s *stand) {
-		s.step(10)
-		d.with(func() { d.devs[0].mig = gpu.Some(gpu.ModePair{Current: false, Pending: true}) })
-		s.Event(gpu.XIDEvent{GPU: "GPU-0", XID: 154, Time: time.Now(), Source: gpu.SourceNVML}) // makes the slow poll group due
-		s.step(5)
-		if d.open || d.closes != 1 {
-			t.Fatalf("open %v, closed %d times", d.open, d.closes)
-		}
-		v := s.Latest()
-		if !v.Paused[0].Active || v.Paused[0].Reason != "mig_change" || len(v.Notes) != 1 || v.Devices[gpu.DeviceUp] != 2 {
-			t.Errorf("%+v %q %v", v.Paused, v.Notes, v.Devices)
-		}
-		c := s.dev(0)
-		if c.State != gpu.DeviceUp || c.Message == "" || c.Fast.Present() || c.Medium.Present() || !c.Activity.Busy.Present() ||
-			c.Activity.Mean.Present() {
-			t.Errorf("%+v", c)
-		}
-		unknown := c.GPUSeconds[gpu.TimeUnknown]
-		s.step(5)
-		if d := s.dev(0).GPUSeconds[gpu.TimeUnknown] - unknown; d != 10 {
-			t.Errorf("%v of 10 s are unknown", d)
-		}
-		if d := s.dev(0).GPUSeconds[gpu.TimeUnavailable]; d != 0 {
-			t.Errorf("%v s unavailable", d)
-		}
-		s.step(11)
-		if !d.open || s.Latest().Paused[0].Active || !s.dev(0).Fast.Present() {
-			t.Fatal("not back after 30 s")
-		}
-		// It is still pending: once per change.
-		s.step(40)
-		if d.closes != 1 {
-			t.Errorf("closed %d times for one change", d.closes)
-		}
-		d.with(func() { d.devs[0].mig = gpu.Some(gpu.ModePair{Current: true, Pending: true}) })
-		s.step(31)
-		d.with(func() { d.devs[0].mig = gpu.Some(gpu.ModePair{Current: true, Pending: false}) })
-		s.step(31)
-		if d.closes != 2 {
-			t.Errorf("closed %d times for two changes", d.closes)
 		}
 	})
 }
