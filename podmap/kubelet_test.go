@@ -47,7 +47,7 @@ func serve(t *testing.T, socket string) *standin.Kubelet {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := standin.NewKubelet(time.Now)
+	k := standin.NewKubelet()
 	k.SetNode(node)
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)

@@ -247,7 +247,7 @@ func furnish(t *testing.T, s *scenario.Scenario, n standin.KubeletNode) *stage {
 	}
 	t.Cleanup(func() { os.RemoveAll(short) })
 	st.socket = filepath.Join(short, "kubelet.sock")
-	st.kubelet = standin.NewKubelet(st.control.Time)
+	st.kubelet = standin.NewKubelet()
 	st.kubelet.SetNode(n)
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)

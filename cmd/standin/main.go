@@ -123,7 +123,7 @@ func run(ctx context.Context, c config, stdout, stderr io.Writer) (err error) {
 		ctx, stop = context.WithTimeout(ctx, c.length)
 		defer stop()
 	}
-	kubelet := standin.NewKubelet(time.Now)
+	kubelet := standin.NewKubelet()
 	kubelet.SetNode(node)
 	socket := filepath.Join(dir, "pod-resources", "kubelet.sock")
 	if err := os.Mkdir(filepath.Dir(socket), 0o755); err != nil {

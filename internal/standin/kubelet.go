@@ -81,8 +81,6 @@ type KubeletNode struct {
 type KubeletFault struct {
 	// EmptyLists is how many Lists still return no pod, as after a restart.
 	EmptyLists int
-	// RateLimit applies the kubelet's own limit: 100 calls a second, bursts of 10, all clients together.
-	RateLimit bool
 	// Exhausted rejects every call as the kubelet does at its rate limit.
 	Exhausted bool
 	// Delay precedes each response. Hang never responds.
@@ -103,14 +101,10 @@ type KubeletFault struct {
 // Kubelet serves the PodResources API of a kubelet on a unix socket: v1 and v1alpha1, one entry per device, in no
 // stable order. It is safe for concurrent use.
 type Kubelet struct {
-	now func() time.Time
-
-	mu     sync.Mutex // guards what follows
-	node   KubeletNode
-	fault  KubeletFault
-	calls  map[string]int
-	tokens float64 // of the rate limit
-	filled time.Time
+	mu    sync.Mutex // guards what follows
+	node  KubeletNode
+	fault KubeletFault
+	calls map[string]int
 	// wanted numbers the sockets: a restart wants the next. down wants none. served is the one that is listened on, 0
 	// for none. Changes of the three close changed.
 	wanted, served int
@@ -119,9 +113,9 @@ type Kubelet struct {
 	changed        chan struct{}
 }
 
-// NewKubelet returns a kubelet without pods. It starts nothing. now is the clock of the rate limit.
-func NewKubelet(now func() time.Time) *Kubelet {
-	return &Kubelet{now: now, calls: map[string]int{}, tokens: rateBurst, wanted: 1, changed: make(chan struct{})}
+// NewKubelet returns a kubelet without pods. It starts nothing.
+func NewKubelet() *Kubelet {
+	return &Kubelet{calls: map[string]int{}, wanted: 1, changed: make(chan struct{})}
 }
 
 // SetPods replaces the pods. The caller must not change them afterwards.
@@ -131,14 +125,7 @@ func (k *Kubelet) SetPods(pods []KubeletPod) {
 	k.node.Pods = pods
 }
 
-// SetAllocatable replaces the allocatable ids by resource. The caller must not change them afterwards.
-func (k *Kubelet) SetAllocatable(ids map[string][]string) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.node.Allocatable = ids
-}
-
-// SetNode is SetPods and SetAllocatable in one step.
+// SetNode replaces all that is listed.
 func (k *Kubelet) SetNode(n KubeletNode) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -276,12 +263,6 @@ func (k *Kubelet) Stop(ctx context.Context) error {
 	return k.await(ctx, func() bool { return k.served == 0 })
 }
 
-// The kubelet's limits.
-const (
-	rateBurst     = 10
-	ratePerSecond = 100
-)
-
 // intercept counts each call and applies the faults that are common to all.
 func (k *Kubelet) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any,
 	error) {
@@ -291,10 +272,9 @@ func (k *Kubelet) intercept(ctx context.Context, req any, info *grpc.UnaryServer
 	k.mu.Lock()
 	k.calls[version+"."+method]++
 	f := k.fault
-	limited := f.Exhausted || f.RateLimit && !k.takeToken()
 	k.mu.Unlock()
 	switch {
-	case limited:
+	case f.Exhausted:
 		return nil, status.Error(codes.ResourceExhausted, "rejected by rate limit")
 	case f.NoV1 && version == "v1":
 		return nil, status.Error(codes.Unimplemented, "unknown service v1.PodResourcesLister")
@@ -309,20 +289,6 @@ func (k *Kubelet) intercept(ctx context.Context, req any, info *grpc.UnaryServer
 		}
 	}
 	return handler(ctx, req)
-}
-
-// takeToken is the rate limiter's bucket. The caller has locked mu.
-func (k *Kubelet) takeToken() bool {
-	now := k.now()
-	if !k.filled.IsZero() {
-		k.tokens = min(rateBurst, k.tokens+ratePerSecond*now.Sub(k.filled).Seconds())
-	}
-	k.filled = now
-	if k.tokens < 1 {
-		return false
-	}
-	k.tokens--
-	return true
 }
 
 // list returns the pods of the next List, and the fault of that.

@@ -7,13 +7,10 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/status"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
@@ -49,36 +46,8 @@ func kubeletClient(t *testing.T, k *Kubelet) podresources.PodResourcesListerClie
 	return podresources.NewPodResourcesListerClient(conn)
 }
 
-func TestKubeletRateLimit(t *testing.T) {
-	now := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
-	k := NewKubelet(func() time.Time { return now })
-	k.SetFault(KubeletFault{RateLimit: true})
-	client := kubeletClient(t, k)
-	call := func(n int) (refused int) {
-		for range n {
-			if _, err := client.List(t.Context(), &podresources.ListPodResourcesRequest{}); status.Code(err) == codes.ResourceExhausted {
-				refused++
-			} else if err != nil {
-				t.Fatal(err)
-			}
-		}
-		return refused
-	}
-	if n := call(15); n != 5 {
-		t.Errorf("%d of the first 15 refused, want all after a burst of 10", n)
-	}
-	now = now.Add(30 * time.Millisecond)
-	if n := call(5); n != 2 {
-		t.Errorf("%d of 5 refused after 30 ms, want 2", n)
-	}
-	now = now.Add(time.Hour)
-	if n := call(15); n != 5 {
-		t.Errorf("%d of 15 refused after an hour, want 5", n)
-	}
-}
-
 func TestKubeletListsAsTheRealOneDoes(t *testing.T) {
-	k := NewKubelet(time.Now)
+	k := NewKubelet()
 	node, err := ParsePods("x", strings.NewReader("pod a/p container c nvidia.com/gpu=GPU-1,GPU-2 numa=0,1\n"+
 		"pod a/p container c claim=x driver=d device=one\npod a/p container c claim=x driver=d device=two share=s\npod a/q"))
 	if err != nil {
@@ -114,7 +83,7 @@ func TestKubeletListsAsTheRealOneDoes(t *testing.T) {
 }
 
 func TestKubeletIsServedOnce(t *testing.T) {
-	k := NewKubelet(time.Now)
+	k := NewKubelet()
 	kubeletClient(t, k)
 	if err := k.Serve(t.Context(), filepath.Join(t.TempDir(), "s")); err == nil {
 		t.Error("served twice")
@@ -123,7 +92,7 @@ func TestKubeletIsServedOnce(t *testing.T) {
 
 func TestServeSaysWhere(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "missing", "kubelet.sock")
-	if err := NewKubelet(time.Now).Serve(t.Context(), path); err == nil || !strings.Contains(err.Error(), path) {
+	if err := NewKubelet().Serve(t.Context(), path); err == nil || !strings.Contains(err.Error(), path) {
 		t.Error(err)
 	}
 }

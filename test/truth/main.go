@@ -232,7 +232,7 @@ func score(ctx context.Context, names map[string]metric, settle, length, interva
 	if err != nil {
 		return nil, err
 	}
-	kubelet := standin.NewKubelet(time.Now)
+	kubelet := standin.NewKubelet()
 	kubelet.SetNode(listed)
 	socket := filepath.Join(dir, "kubelet.sock")
 	serving, stop := context.WithCancel(ctx)

@@ -112,7 +112,7 @@ func Lay(t testing.TB, s *scenario.Scenario, pods standin.KubeletNode) *Node {
 	}
 	t.Cleanup(func() { os.RemoveAll(short) })
 	n.Socket = filepath.Join(short, "kubelet.sock")
-	n.Kubelet = standin.NewKubelet(time.Now)
+	n.Kubelet = standin.NewKubelet()
 	n.Kubelet.SetNode(pods)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

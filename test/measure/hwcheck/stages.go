@@ -646,7 +646,7 @@ func (r *run) startKubelet(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.kubelet = standin.NewKubelet(time.Now)
+	r.kubelet = standin.NewKubelet()
 	r.kubelet.SetNode(standin.KubeletNode{})
 	socket := filepath.Join(r.dir, "kubelet.sock")
 	go func() { _ = r.kubelet.Serve(ctx, socket) }()
