@@ -112,14 +112,14 @@ func (c *column) sample(value float64, own []string, target [3]string) Sample {
 	return Sample{Name: c.name, Labels: c.labels, Values: c.values, Value: value}
 }
 
-// Node emits the samples of a scrape of one node, up included, and returns the view; nil if it does not respond.
-func (s *Sampler) Node(i int, at time.Time, emit func(Sample)) *gpu.View {
+// Node emits the samples of a scrape of one node, up included.
+func (s *Sampler) Node(i int, at time.Time, emit func(Sample)) {
 	n := s.fleet.Node(i)
 	target := [3]string{n.Cluster, n.Name, JobExporter}
 	v := s.fleet.View(i, at)
 	if v == nil {
 		emit(s.up.sample(0, nil, target))
-		return nil
+		return
 	}
 	emit(s.up.sample(1, nil, target))
 	for _, r := range s.rows {
@@ -133,7 +133,6 @@ func (s *Sampler) Node(i int, at time.Time, emit func(Sample)) *gpu.View {
 			emit(r.columns[2].sample(float64(h.Count), append(labels, "+Inf"), target))
 		})
 	}
-	return v
 }
 
 // Kube emits the samples of a scrape of a cluster's kube-state-metrics, up included.

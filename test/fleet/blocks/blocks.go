@@ -17,7 +17,6 @@ import (
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb"
 
-	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/expose"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
 )
@@ -32,8 +31,6 @@ type Options struct {
 	Block time.Duration
 	// Want says which families are written; nil: all. Weeks of raw series of a thousand GPUs are many: choose.
 	Want func(name string) bool
-	// Derive adds series of its own at every step of a node, such as what recording rules would have made.
-	Derive func(n fleet.Node, v *gpu.View, emit func(labels.Labels, float64))
 }
 
 // Result is what was written.
@@ -165,8 +162,8 @@ func (w *worker) target(ctx context.Context, b *tsdb.BlockWriter, i int, cluster
 		}
 		if i >= w.fleet.Len() {
 			w.sampler.Kube(clusters[i-w.fleet.Len()], at, take)
-		} else if v := w.sampler.Node(i, at, take); v != nil && w.options.Derive != nil {
-			w.options.Derive(w.fleet.Node(i), v, func(l labels.Labels, value float64) { put(at, 0, l, value) })
+		} else {
+			w.sampler.Node(i, at, take)
 		}
 		if pending > 50000 {
 			if err := app.Commit(); err != nil {

@@ -12,7 +12,6 @@ import (
 	"github.com/prometheus/prometheus/tsdb"
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
 
-	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/expose"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
 	"github.com/gpu-exporter/gpu-exporter/test/fleet/blocks"
@@ -25,10 +24,7 @@ func TestBlocksHoldWhatTheFleetDid(t *testing.T) {
 		t.Fatal(err)
 	}
 	from := time.Date(2026, 11, 18, 13, 7, 0, 0, time.UTC)
-	o := blocks.Options{From: from, To: from.Add(5 * time.Hour), Step: 5 * time.Minute, Block: 2 * time.Hour,
-		Derive: func(n fleet.Node, v *gpu.View, emit func(labels.Labels, float64)) {
-			emit(labels.FromStrings(model.MetricNameLabel, "node:gpus:count", "node", n.Name), float64(len(v.GPUs)))
-		}}
+	o := blocks.Options{From: from, To: from.Add(5 * time.Hour), Step: 5 * time.Minute, Block: 2 * time.Hour}
 	dir := t.TempDir()
 	result, err := blocks.Write(t.Context(), dir, f, o)
 	if err != nil {
@@ -93,10 +89,7 @@ func TestBlocksHoldWhatTheFleetDid(t *testing.T) {
 			delete(stored, key)
 		}
 		for i := range fresh.Len() {
-			if v := s.Node(i, at, check); v != nil {
-				delete(stored, sample{labels.FromStrings(model.MetricNameLabel, "node:gpus:count", "node", v.Node).String(),
-					at.UnixMilli()})
-			}
+			s.Node(i, at, check)
 		}
 		s.Kube("main", at, check)
 	}
