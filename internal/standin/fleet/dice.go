@@ -14,7 +14,6 @@ const (
 	minute       = 60 * second
 	hour         = 60 * minute
 	day          = 24 * hour
-	week         = 7 * day
 )
 
 func (s stamp) seconds() float64 { return float64(s) / 1000 }

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -87,12 +88,7 @@ func (f *Fleet) add(p *Pool) {
 	if size <= 0 {
 		size = 4
 	}
-	var b *board
-	for i := range f.boards {
-		if f.boards[i].key == p.Model {
-			b = &f.boards[i]
-		}
-	}
+	b := &f.boards[slices.IndexFunc(f.boards, func(b board) bool { return b.key == p.Model })] // check found it
 	for first := 0; first < p.Nodes; first += size {
 		r := &racked{rack: rack{fleet: f, pool: p, board: b, index: len(f.racks), first: len(f.nodes), inPool: first,
 			nodes: min(size, p.Nodes-first)}}
@@ -135,7 +131,7 @@ func newGPU(f *Fleet, r *racked, n *node, index int) *device {
 			prof, _ := b.profile(name)
 			c.spare -= c.shares[i]
 			u := gpu.UUID("MIG-" + uid(mix(id, uint64(i), 5)))
-			c.layout = append(c.layout, gpu.Instance{UUID: u, GI: i + 1 + prof.id%3, Profile: name, Slices: prof.slices,
+			c.layout = append(c.layout, gpu.Instance{UUID: u, GI: i + 1, Profile: name, Slices: prof.slices,
 				PlacementStart: gpu.Some(start),
 				PlacementSize:  gpu.Some(prof.memorySlices), ProfileID: gpu.Some(prof.id),
 				Share:   gpu.Some(gpu.Ratio(c.shares[i])),
@@ -144,9 +140,6 @@ func newGPU(f *Fleet, r *racked, n *node, index int) *device {
 		}
 		if c.spare < 1e-9 {
 			c.spare = 0
-		}
-		for i := range c.layout { // ids must differ
-			c.layout[i].GI = i + 1
 		}
 	}
 	return c
@@ -193,11 +186,9 @@ func (f *Fleet) Find(name string) (int, bool) {
 // Clusters lists the clusters in the order of the pools.
 func (f *Fleet) Clusters() []string {
 	var out []string
-	seen := map[string]bool{}
-	for i := range f.config.Pools {
-		if c := f.config.Pools[i].Cluster; !seen[c] {
-			seen[c] = true
-			out = append(out, c)
+	for _, p := range f.config.Pools {
+		if !slices.Contains(out, p.Cluster) {
+			out = append(out, p.Cluster)
 		}
 	}
 	return out

@@ -11,7 +11,6 @@ import (
 // KubeFamily is a metric family of kube-state-metrics, with its real name and labels.
 type KubeFamily struct {
 	Name, Help string
-	Counter    bool
 	read       func(*kube, KubeEmit)
 }
 
@@ -91,16 +90,11 @@ func (f *Fleet) kube(cluster string, t stamp) *kube {
 			}
 		}
 	}
-	seen := map[string]bool{}
 	for _, b := range behaviors() {
-		for _, ns := range b.namespaces {
-			if !seen[ns] {
-				seen[ns] = true
-				k.namespaces = append(k.namespaces, ns)
-			}
-		}
+		k.namespaces = append(k.namespaces, b.namespaces...)
 	}
 	slices.Sort(k.namespaces)
+	k.namespaces = slices.Compact(k.namespaces)
 	return k
 }
 

@@ -47,9 +47,8 @@ func (c *device) jitter(t stamp, what uint64) float64 {
 func (c *device) fast(p *place, t stamp, now load, mean float64) *gpu.Fast {
 	b := p.rack.board
 	f := &gpu.Fast{Taken: p.rack.fleet.time(t.floor(fastPoll))}
-	power := gpu.Some(gpu.Watts(round(now.watts*(1+0.01*c.jitter(t, 1)), 3)))
+	f.Power = gpu.Some(gpu.Watts(round(now.watts*(1+0.01*c.jitter(t, 1)), 3)))
 	f.PowerInstant = gpu.Some(gpu.Watts(round(now.watts*(1+0.04*c.jitter(t, 2)), 3)))
-	f.Power = power
 	if b.memoryIdle > 0 && b.profiled {
 		f.PowerMemory = gpu.Some(gpu.Watts(round(now.watts*0.12, 2)))
 	}
