@@ -16,7 +16,6 @@ import (
 // The exporter calls symbols of a library that is absent when it is linked and may be older than its header. Whatever a
 // distribution's compiler adds, the build binds them lazily and runs with a driver that lacks most of the newer ones.
 func TestBinaryIsBoundLazily(t *testing.T) {
-	t.Parallel()
 	gcc, err := exec.LookPath("gcc")
 	if err != nil {
 		t.Fatal(err)
