@@ -183,7 +183,9 @@ func TestBatchIsRejected(t *testing.T) {
 		code nvml.Return
 		from int // the first poll in which the field is refused
 	}{{nvml.ERROR_INVALID_ARGUMENT, 0}, {nvml.ERROR_NOT_SUPPORTED, 0}, {nvml.ERROR_NOT_SUPPORTED, 1}} {
-		r := playText(t, "gpu 0 board=b\n  Field[83] = 5000\n  Field[82] = 60\n")
+		// Once the power is known as not offered, these two are the batch.
+		r := playText(t, "gpu 0 board=b\n  Field[83] = 5000\n  Field[82] = 60\n"+
+			"  Field[185,gpu] = !NOT_SUPPORTED\n  Field[186,gpu] = !NOT_SUPPORTED\n")
 		poll, calls := 0, 0
 		r.options.Intercept = func(_ int, call string, value any, run func() int32) int32 {
 			if call == "nvmlDeviceGetFieldValues" {
