@@ -35,8 +35,7 @@ func (m *simulated) doctor(flags ...string) (string, int) {
 func TestDoctor(t *testing.T) {
 	t.Parallel()
 	load := "process gpu=0 pid=5000 memory=1GiB busy=50% period=200ms\n"
-	pods := strings.Replace(twoPods, "\n", "\n", 1)
-	pods = strings.TrimSuffix(pods, "\n") + " pids=5000\n"
+	pods := strings.TrimSuffix(twoPods, "\n") + " pids=5000\n"
 	for name, c := range map[string]struct {
 		scenario, pods string
 		change         func(*simulated)
