@@ -614,32 +614,6 @@ gpu 3 board=b
 	}
 }
 
-// TestOlderStructures: a driver that knows only the structure before is asked with that.
-func TestOlderStructures(t *testing.T) {
-	if !inChild(t) {
-		return
-	}
-	s, err := standin.Scenario("8xh100-idle")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := play(t, s, "R535")
-	c := r.open()[0]
-	f, ok := slow(t, c).Fabric.Get()
-	if ok && f.State != gpu.FabricCompleted {
-		t.Errorf("fabric: %v", f)
-	}
-	if !ok && r.session.offers.have[callGpuFabricInfoV] {
-		t.Error("no fabric, though the call is there")
-	}
-	if temperature := medium(t, c).Temperature; !temperature.Present() {
-		t.Error("no temperature by the old call")
-	}
-	if !strings.Contains(r.log.String(), "driver lacks functions") {
-		t.Errorf("log:\n%s", r.log)
-	}
-}
-
 func TestGPM(t *testing.T) {
 	r := playText(t, `
 gpu 0 board=b

@@ -344,6 +344,9 @@ func checkScenario(t *testing.T, s *scenario.Scenario) {
 		}
 	}
 	checkCalls(r)
+	if logged := strings.Contains(r.log.String(), "driver lacks functions"); logged != (s.Symbols != "newest") {
+		t.Errorf("a driver with the symbols of %s is logged as lacking some: %v", s.Symbols, logged)
+	}
 }
 
 func checkGPU(r *harness, dev int, l *pollGroups) {
