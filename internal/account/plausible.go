@@ -74,6 +74,20 @@ func withinMap[K comparable, T number](s *Filter, reading string, m *map[K]T, lo
 	}
 }
 
+// plausible returns a list without the entries that are rejected, and counts those.
+func plausible[T any](s *Filter, reading string, list []T, rejected func(T) bool) []T {
+	if !slices.ContainsFunc(list, rejected) {
+		return list
+	}
+	return slices.DeleteFunc(slices.Clone(list), func(v T) bool {
+		bad := rejected(v)
+		if bad {
+			s.Reject(reading)
+		}
+		return bad
+	})
+}
+
 // Fast filters a fast reading. The samples of the rings are checked where they are integrated.
 func (s *Filter) Fast(f *gpu.Fast) {
 	s.plainFast(f)
@@ -90,17 +104,7 @@ func (s *Filter) Fast(f *gpu.Fast) {
 			}
 			return p.PID <= 0
 		}
-		if slices.ContainsFunc(samples, rejected) {
-			kept := make([]gpu.ProcessSample, 0, len(samples))
-			for _, p := range samples {
-				if rejected(p) {
-					s.Reject("process_utilization")
-				} else {
-					kept = append(kept, p)
-				}
-			}
-			f.Processes = gpu.Some(kept)
-		}
+		f.Processes = gpu.Some(plausible(s, "process_utilization", samples, rejected))
 	}
 	s.gpm(&f.GPM, maxProfiled)
 	if len(f.Instances) > 0 {
@@ -203,17 +207,7 @@ func (s *Filter) Slow(l *gpu.Slow) {
 	}
 	s.plainSlow(l)
 	hot := func(t gpu.TemperatureThreshold) bool { return !(t.Value >= minCelsius && t.Value <= maxCelsius) }
-	if slices.ContainsFunc(l.TemperatureLimits, hot) {
-		kept := make([]gpu.TemperatureThreshold, 0, len(l.TemperatureLimits))
-		for _, t := range l.TemperatureLimits {
-			if hot(t) {
-				s.Reject("temperature_limit")
-			} else {
-				kept = append(kept, t)
-			}
-		}
-		l.TemperatureLimits = kept
-	}
+	l.TemperatureLimits = plausible(s, "temperature_limit", l.TemperatureLimits, hot)
 	if len(l.Instances) > 0 {
 		l.Instances = slices.Clone(l.Instances)
 		for i := range l.Instances {
