@@ -650,7 +650,11 @@ func TestUnmeasuredTimeIsNotIdle(t *testing.T) {
 			w.steps(60, 2)
 			value(t, "idle to begin with", w.container("p", "A").Idle, 58/float64(len(w.allocs.List)))
 			unmeasured.blind(c)
-			w.steps(60, 2)
+			w.step(2)
+			if g := w.device("A"); c.availability == Unread && (g.Activity.Mean.Present() || !g.Activity.Busy.Present()) {
+				t.Errorf("of a GPU that is not read: %+v", g.Activity)
+			}
+			w.steps(59, 2)
 			c.availability, c.medium = Readable, medium(3)
 			before, _ := w.find("p", "A")
 			w.steps(1, 2)
@@ -682,30 +686,6 @@ func TestWorkStaysInTheSum(t *testing.T) {
 		t.Errorf("%+v", q)
 	}
 	closes(t, w, "A")
-}
-
-// What is allocated on a GPU that was idle for long has 60 s of gap first, also where its own activity is not measured.
-func TestGapAfterAllocation(t *testing.T) {
-	w := newWorld(t, "A")
-	w.steps(100, 2)
-	w.allocs.List = []gpu.Allocation{allocate("p", "A", .5), allocate("q", "A", .4998)}
-	w.step(2) // applies from now on
-	w.steps(40, 2)
-	p := w.container("p", "A")
-	absent(t, "busy", p.Busy)
-	near(t, "gap", float64(p.Gap.Or(0)), 60*.5/.9998)
-	near(t, "idle", float64(p.Idle.Or(0)), 20*.5/.9998)
-	value(t, "the GPU is allocated as a whole", w.device("A").AllocationRatio, 1)
-	w.allocs.List = nil
-	w.step(2)
-	w.steps(149, 2)
-	if _, ok := w.find("p", "A"); !ok {
-		t.Error("the counters ended before the grace period did")
-	}
-	w.step(2)
-	if _, ok := w.find("p", "A"); ok {
-		t.Error("the counters outlive the grace period")
-	}
 }
 
 // A GPU that leaves MIG mode is one part again, with the memory and activity of the whole.
