@@ -446,22 +446,3 @@ func TestEachPollGroupCounts(t *testing.T) {
 		}
 	}
 }
-
-// Calls that take less than the deadline cost no values, however many polls they take.
-func TestSlowCallsKeepTheValues(t *testing.T) {
-	d := newFake(t, 1)
-	bubble(t, d, Options{Deadline: 10 * second, Medium: time.Hour, Slow: time.Hour}, func(s *stand) {
-		s.step(1)
-		d.with(func() { d.devs[0].delay = 9 * second })
-		for range 30 {
-			if s.step(1); !s.dev(0).Fast.Present() {
-				t.Fatalf("no values at %v", s.clock)
-			}
-		}
-		if n := d.calls(0)[pollFast]; n < 4 || n > 12 {
-			t.Errorf("%d calls of 9 s", n)
-		}
-		d.with(func() { d.devs[0].delay = 0 })
-		time.Sleep(10 * second) // the last call returns
-	})
-}

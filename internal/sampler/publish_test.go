@@ -268,33 +268,6 @@ func TestHealthOfEvents(t *testing.T) {
 	})
 }
 
-// LastSuccess is the last poll in which some poll group of some GPU was read; every failed poll group is an error.
-func TestSuccessAndErrors(t *testing.T) {
-	world(t, 2, Options{}, func(s *stand, _ func(string) int) {
-		s.step(3)
-		for _, step := range []struct {
-			name   string
-			first  [3]error
-			second [3]error
-			errors uint64
-			now    bool
-		}{
-			{"one GPU", [3]error{errOdd}, [3]error{}, 1, true},
-			{"both", [3]error{errOdd}, [3]error{errOdd}, 2, false},
-			{"the medium group succeeds", [3]error{errOdd}, [3]error{errOdd}, 2, true}, // sixth poll
-			{"nothing fails", [3]error{}, [3]error{}, 0, true},
-		} {
-			s.d.with(func() { s.d.devs[0].errs, s.d.devs[1].errs = step.first, step.second })
-			before := s.source(gpu.SourceNVML).Errors
-			s.step(1)
-			src := s.source(gpu.SourceNVML)
-			if src.Errors-before != step.errors || (src.LastSuccess == gpu.Some(time.Now())) != step.now {
-				t.Errorf("%s: %d errors, last success %v", step.name, src.Errors-before, src.LastSuccess)
-			}
-		}
-	})
-}
-
 // PIDs are resolved when they are new, and again with each list that has them; one that is no longer listed is forgotten, since it
 // may be another process when it returns. A PID on two GPUs is resolved once per poll.
 func TestWhenPIDsAreResolved(t *testing.T) {

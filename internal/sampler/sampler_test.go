@@ -120,21 +120,6 @@ func TestRoundOfAHealthyNode(t *testing.T) {
 	})
 }
 
-func TestNothingIsKnown(t *testing.T) {
-	d := newFake(t, 0)
-	d.openErr = gpu.ErrNoDriver
-	bubble(t, d, Options{Expecter: expecterFunc(func() ([]Expected, error) { return nil, errors.New("no sysfs") })}, func(s *stand) {
-		if v := s.step(2); v.Devices != nil || len(v.GPUs) != 0 {
-			t.Errorf("%+v", v.Devices)
-		}
-		d.with(func() { d.openErr = nil })
-		v := s.step(5)
-		if v.Devices == nil || v.Devices[gpu.DeviceUp] != 0 || len(v.Notes) != 1 {
-			t.Errorf("a node without GPUs: %v %q", v.Devices, v.Notes)
-		}
-	})
-}
-
 func TestVersionMismatch(t *testing.T) {
 	t.Run("at open", func(t *testing.T) {
 		d := newFake(t, 1)
