@@ -98,7 +98,7 @@ func wrapper(maps string) string {
 		if at < 0 {
 			continue
 		}
-		path := strings.TrimSpace(line[at:])
+		path := strings.TrimSuffix(strings.TrimSpace(line[at:]), " (deleted)")
 		switch name := path[strings.LastIndexByte(path, '/')+1:]; {
 		case name == "libvgpu.so":
 			return path

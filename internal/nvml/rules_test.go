@@ -183,6 +183,7 @@ func TestWrapper(t *testing.T) {
 		"a shim":                   {line("/shim/libnvidia-ml.so.1") + real, "/shim/libnvidia-ml.so.1"},
 		"a shim, after":            {real + line("/shim/libnvidia-ml.so.1"), "/shim/libnvidia-ml.so.1"},
 		"a copy, not a link":       {line("/usr/lib/libnvidia-ml.so.1"), ""},
+		"a copy that was replaced": {line("/usr/lib/libnvidia-ml.so.1 (deleted)") + line("/usr/lib/libnvidia-ml.so.1"), ""},
 		"preloaded":                {line("/usr/local/vgpu/libvgpu.so") + real, "/usr/local/vgpu/libvgpu.so"},
 		"a name that is similar":   {line("/x/libvgpu.so.2") + line("/x/mylibnvidia-ml.so.1") + real, ""},
 		"nothing":                  {"", ""},
