@@ -144,7 +144,7 @@ func (s *Sampler) advance(now time.Time) time.Duration {
 
 // account passes the readings to the ledger.
 func (s *Sampler) account(elapsed time.Duration) {
-	r := account.Poll{Now: s.now, Elapsed: elapsed}
+	r := account.Poll{Now: s.now, Elapsed: elapsed, GPUs: make([]account.Reading, 0, len(s.devs))}
 	for _, t := range s.devs {
 		if t.state == gpu.DeviceDetached {
 			continue
