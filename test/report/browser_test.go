@@ -114,6 +114,7 @@ func served(t *testing.T, d *document.Document) (url string) {
 
 // TestPage opens the report of a small fleet in a browser.
 func TestPage(t *testing.T) {
+	t.Parallel()
 	p := built(t)
 	config := drawn(4242, true, true)
 	f, err := fleet.New(config)
@@ -159,8 +160,7 @@ func TestPage(t *testing.T) {
 	// Sorting, finding, unfolding.
 	first := `document.querySelector('table.groups > tbody .open').textContent`
 	before := evaluate[string](t, ctx, first)
-	evaluate[any](t, ctx,
-		`[...document.querySelectorAll('table.groups thead button')].find(b => b.textContent === 'Allocated, h').click()`)
+	evaluate[any](t, ctx, `[...document.querySelectorAll('table.groups thead button')].find(b => b.textContent === 'Allocated, h').click()`)
 	hours := evaluate[[]float64](t, ctx,
 		`[...document.querySelectorAll('table.groups > tbody')].map(b => parseFloat(b.rows[0].querySelector('[data-l="Allocated, `+
 			`h"]').dataset.v))`)
@@ -181,16 +181,14 @@ func TestPage(t *testing.T) {
 			t.Errorf("%s is found under notebook", n)
 		}
 	}
-	evaluate[any](t, ctx,
-		`(() => { const f = document.getElementById('find'); f.value = ''; f.dispatchEvent(new Event('input')); `+
-			`document.querySelector('.open').click(); })()`)
+	evaluate[any](t, ctx, `(() => { const f = document.getElementById('find'); f.value = ''; f.dispatchEvent(new Event('input')); `+
+		`document.querySelector('.open').click(); })()`)
 	if !evaluate[bool](t, ctx,
 		`document.querySelector('.open').getAttribute('aria-expanded') === 'true' && document.querySelector('tr.more').offsetHeight > 40`) {
 		t.Error("a workload does not unfold")
 	}
-	if evaluate[int](t, ctx,
-		`[...document.querySelectorAll('a[href^="#"]')].filter(a => `+
-			`!document.getElementById(a.getAttribute('href').slice(1))).length`) > 0 {
+	if evaluate[int](t, ctx, `[...document.querySelectorAll('a[href^="#"]')].filter(a => `+
+		`!document.getElementById(a.getAttribute('href').slice(1))).length`) > 0 {
 		t.Error("a link leads nowhere")
 	}
 	for _, u := range *requests {
@@ -205,6 +203,7 @@ func TestPage(t *testing.T) {
 
 // TestHostilePage opens a page full of names that are code.
 func TestHostilePage(t *testing.T) {
+	t.Parallel()
 	names := []string{`<script>document.title='owned'</script>`, `"><img src=x onerror="document.title='owned'">`,
 		`'><svg onload=alert(1)>`, `</script><script>alert(1)</script>`, `javascript:alert(1)`, "a\u202eb"}
 	at := begins

@@ -5,7 +5,6 @@ package report_test
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -100,39 +99,41 @@ func read(name string) bool {
 // record adds what the shipped recording rules would have made of the history.
 func (p programs) record(t *testing.T, dir string, from, to time.Time) {
 	t.Helper()
-	var text strings.Builder
-	text.WriteString("groups:\n- name: report\n  rules:\n")
+	groups, err := alerts.Default().RecordingRules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A rule that reads another needs it to exist: the owners of pods and the models of GPUs come first.
+	steps := []alerts.RuleGroup{{Name: "first"}, {Name: "others"}}
 	n := 0
-	for _, r := range alerts.Records() {
-		if read(r.Name) {
-			fmt.Fprintf(&text, "  - record: %s\n    expr: %q\n", r.Name, r.Expr)
-			n++
+	for _, g := range groups {
+		for _, r := range g.Rules {
+			step := &steps[1]
+			if r.Record == "pod:gpu_workload:info" || r.Record == "gpu:gpu_model:info" {
+				step = &steps[0]
+			}
+			if read(r.Record) {
+				step.Rules = append(step.Rules, r)
+				n++
+			}
 		}
 	}
 	if n < 18 {
 		t.Fatalf("only %d of the records that the report reads are shipped", n)
 	}
-	file := filepath.Join(t.TempDir(), "rules.yaml")
-	if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	url, stop := p.serve(t, dir)
-	defer func() { stop() }()
-	out := t.TempDir()
 	start := time.Now()
-	// A rule that reads another needs it to exist: the owners of pods and the models of GPUs come first.
-	cmd := exec.Command(p.promtool, "tsdb", "create-blocks-from", "rules", "--start="+from.Format(time.RFC3339),
-		"--end="+to.Format(time.RFC3339), "--url="+url, "--eval-interval=60s", "--output-dir="+out)
-	first := filepath.Join(t.TempDir(), "first.yaml")
-	pods, rest := split(text.String(), "pod:gpu_workload:info", "gpu:gpu_model:info")
-	for _, step := range []struct{ file, text string }{{first, pods}, {file, rest}} {
-		if err := os.WriteFile(step.file, []byte(step.text), 0o600); err != nil {
+	for _, step := range steps {
+		file, out := filepath.Join(t.TempDir(), "rules.yaml"), t.TempDir()
+		if err := os.WriteFile(file, []byte(alerts.RulesFile([]alerts.RuleGroup{step})), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		c := exec.Command(cmd.Path, append(slices.Clone(cmd.Args[1:]), step.file)...)
-		if text, err := c.CombinedOutput(); err != nil {
+		url, stop := p.serve(t, dir)
+		text, err := exec.Command(p.promtool, "tsdb", "create-blocks-from", "rules", "--start="+from.Format(time.RFC3339),
+			"--end="+to.Format(time.RFC3339), "--url="+url, "--eval-interval=60s", "--output-dir="+out, file).CombinedOutput()
+		if err != nil {
 			t.Fatalf("promtool: %v\n%s", err, text)
 		}
+		stop()
 		entries, err := os.ReadDir(out)
 		if err != nil {
 			t.Fatal(err)
@@ -142,30 +143,8 @@ func (p programs) record(t *testing.T, dir string, from, to time.Time) {
 				t.Fatal(err)
 			}
 		}
-		stop()
-		url, stop = p.serve(t, dir)
-		for i, a := range cmd.Args {
-			if strings.HasPrefix(a, "--url=") {
-				cmd.Args[i] = "--url=" + url
-			}
-		}
 	}
 	t.Logf("%d rules over %v in %v", n, to.Sub(from), time.Since(start).Round(time.Second))
-}
-
-// split takes records out of a rules file.
-func split(text string, names ...string) (only, rest string) {
-	head, body, _ := strings.Cut(text, "  rules:\n")
-	head += "  rules:\n"
-	only, rest = head, head
-	for _, r := range strings.Split(body, "  - record: ")[1:] {
-		if name, _, _ := strings.Cut(r, "\n"); slices.Contains(names, name) {
-			only += "  - record: " + r
-		} else {
-			rest += "  - record: " + r
-		}
-	}
-	return only, rest
 }
 
 // run runs the report and reads its JSON.

@@ -20,6 +20,7 @@ var monthNodes = flag.Int("month-nodes", 25, "nodes of eight GPUs whose month is
 // TestMonth: 36,000 points for each GPU take less than 0.06 MiB beside a namespace that is read, for no series is kept longer than
 // it is needed. The processor time, without the server's, is logged.
 func TestMonth(t *testing.T) {
+	t.Parallel()
 	nodes := *monthNodes
 	server := httptest.NewServer(reporttest.Month(nodes))
 	defer server.Close()

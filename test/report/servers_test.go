@@ -32,6 +32,7 @@ func victoria(t *testing.T, p programs, f *fleet.Fleet, from, to time.Time) (url
 
 // The same history gives the same account whichever server keeps it.
 func TestServersAgree(t *testing.T) {
+	t.Parallel()
 	p := built(t)
 	const seed = 6
 	from := begins

@@ -87,6 +87,7 @@ var begins = time.Date(2026, 1, 12, 0, 0, 0, 0, time.UTC)
 
 // TestTruth compares account and advice with the script of the fleet.
 func TestTruth(t *testing.T) {
+	t.Parallel()
 	p := built(t)
 	type scene struct {
 		seed           uint64
