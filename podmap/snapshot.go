@@ -277,7 +277,7 @@ func (s *snapshot) requests(inv *gpu.Inventory, pods *source.Pods) []deviceid.Re
 		}
 	}
 	for key, all := range siblings {
-		slices.SortStableFunc(all, func(x, y deviceid.Sibling) int {
+		gpu.Sort(all, func(x, y deviceid.Sibling) int {
 			return cmp.Compare(slices.Index(s.order[key.pod], x.Name), slices.Index(s.order[key.pod], y.Name))
 		})
 	}

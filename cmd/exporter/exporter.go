@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -263,7 +262,7 @@ func (f families) others() (all []*dto.MetricFamily, err error) {
 		more, failed := g.Gather()
 		all, err = append(all, more...), errors.Join(err, failed)
 	}
-	slices.SortFunc(all, func(x, y *dto.MetricFamily) int { return cmp.Compare(x.GetName(), y.GetName()) })
+	gpu.Sort(all, func(x, y *dto.MetricFamily) int { return cmp.Compare(x.GetName(), y.GetName()) })
 	return all, err
 }
 

@@ -434,7 +434,7 @@ func (l *Ledger) physicalAllocations() []gpu.ContainerAllocation {
 		}
 		out = append(out, row)
 	}
-	slices.SortStableFunc(out, func(a, b gpu.ContainerAllocation) int {
+	gpu.Sort(out, func(a, b gpu.ContainerAllocation) int {
 		if d := a.Container.Compare(b.Container); d != 0 {
 			return d
 		}

@@ -2,9 +2,9 @@ package gpu
 
 import "sort"
 
-// Sort sorts as slices.SortFunc does. Of that function each type of element has 15 to 20 KB of machine code in the
+// Sort sorts as slices.SortStableFunc does. Of that function each type of element has 15 to 20 KB of machine code in the
 // exporter, which sorts two dozen types; of this one it has a few hundred bytes.
-func Sort[T any](s []T, compare func(a, b T) int) { sort.Sort(byOrder[T]{s, compare}) }
+func Sort[T any](s []T, compare func(a, b T) int) { sort.Stable(byOrder[T]{s, compare}) }
 
 type byOrder[T any] struct {
 	slice   []T

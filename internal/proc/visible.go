@@ -158,7 +158,8 @@ func (s *VisibleScanner) scan(ctx context.Context) (out []visible, denied int, h
 	}
 	first := map[gpu.Container]process{}
 	for container, ids := range starts {
-		list := slices.SortedFunc(maps.Values(ids), process.compare)
+		list := slices.Collect(maps.Values(ids))
+		gpu.Sort(list, process.compare)
 		if len(list) > 1 && len(s.finder.names.linked(s.finder.entries[list[0].pid].place)) == 0 {
 			list = list[1:] // the sandbox of a pod without links: it starts before its container
 		}

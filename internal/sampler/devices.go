@@ -417,7 +417,7 @@ func (s *Sampler) adopt(devs []GPU) {
 
 // sortGPUs sorts by index, then PCI address; GPUs that NVML never listed come last.
 func (s *Sampler) sortGPUs() {
-	slices.SortStableFunc(s.devs, func(a, b *tracked) int {
+	gpu.Sort(s.devs, func(a, b *tracked) int {
 		switch {
 		case a.id.Index != b.id.Index && (a.id.Index < 0 || b.id.Index < 0):
 			return b.id.Index - a.id.Index

@@ -39,5 +39,7 @@ func (p *Pods) Names() []gpu.PodName {
 	if p == nil {
 		return nil
 	}
-	return slices.SortedFunc(maps.Keys(p.byName), gpu.PodName.Compare)
+	names := slices.Collect(maps.Keys(p.byName))
+	gpu.Sort(names, gpu.PodName.Compare)
+	return names
 }
