@@ -118,10 +118,14 @@ func (s Step) Of(name string) float64 {
 func (s Step) Per1000(name string) float64 { return s.Of(name) * 1000 / float64(s.GPUs) }
 
 // RuleSeconds is what the evaluations of all groups take in a minute at best.
-func (s Step) RuleSeconds() float64 {
-	total := 0.0
+func (s Step) RuleSeconds() float64 { return s.ruleSeconds(func(g Group) float64 { return g.Min }) }
+
+// MeanRuleSeconds is what they take on average: other groups and Prometheus' garbage collection share the cores.
+func (s Step) MeanRuleSeconds() float64 { return s.ruleSeconds(func(g Group) float64 { return g.Mean }) }
+
+func (s Step) ruleSeconds(of func(Group) float64) (total float64) {
 	for _, g := range s.Groups {
-		total += g.Min * 60 / cmp.Or(g.Interval, 60)
+		total += of(g) * 60 / cmp.Or(g.Interval, 60)
 	}
 	return total
 }
