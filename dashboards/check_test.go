@@ -189,8 +189,9 @@ func TestReasonsOfEmptyPanels(t *testing.T) {
 		"gpu-namespace/Cost of unused":               "no prices configured, or rules not loaded",
 		"gpu-namespace/All":                          "no records: rules not loaded?",
 		"gpu-node/Host CPU":                          "needs node_exporter", "gpu-node/Available": "the exporter is not scraped",
-		"gpu-workload/Restarts": "needs kube-state-metrics and rules", "gpu-exporter/Scraped": "no exporter is scraped",
-		"gpu-device/Fans": "not supported or not reported", "gpu-node/Memory used by GPU": "not supported or not reported",
+		"gpu-workload/Restarts": "No container was restarted, or no kube-state-metrics, or rules not loaded.",
+		"gpu-exporter/Scraped":  "no exporter is scraped",
+		"gpu-device/Fans":       "not supported or not reported", "gpu-node/Memory used by GPU": "not supported or not reported",
 		"gpu-health/GPUs with a problem": "No GPU has a problem, or the recording rules are not loaded.",
 	}
 	for _, d := range All() {

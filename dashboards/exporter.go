@@ -80,7 +80,7 @@ func exporterDashboard() Dashboard {
 					series(12, "Failed queries", PerSec, "Failed queries of data sources per second.",
 						q("{{node}} {{source}}",
 							perSecond("cluster, node, source", "gpu_exporter_source_errors_total{"+n+"}")+" > 0")).from(
-						0)),
+						0).called("No query has failed, or the exporter is not scraped.")),
 				line(8,
 					series(12, "Age of the last success", Duration,
 						"Time since the last successful query of each data source, maximum of the nodes.",

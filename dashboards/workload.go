@@ -138,7 +138,8 @@ func workloadDashboard() Dashboard {
 					q("{{namespace}}/{{pod}} {{container}}",
 						"sum by (cluster, namespace, pod, container) "+
 							"(increase(kube_pod_container_status_restarts_total{<pod>}[$__rate_interval]) and on "+
-							"(cluster, namespace, pod) pod:gpu_workload:info{<workload>}) > 0")).from(0),
+							"(cluster, namespace, pod) pod:gpu_workload:info{<workload>}) > 0")).from(0).called(
+					"No container was restarted, or no kube-state-metrics, or rules not loaded."),
 				table(10, "Last termination reason", "Pod",
 					"Last termination reason of the containers; OOMKilled refers to host memory, not device memory. "+
 						"Needs kube-state-metrics.", label("namespace", "Namespace").wide(110),
@@ -147,7 +148,8 @@ func workloadDashboard() Dashboard {
 						Mapping{"Error", "Error", Red}, Mapping{"Completed", "Completed", Green}),
 					value("Times", Number, "sum by (namespace, pod, container, reason) "+
 						"(kube_pod_container_status_last_terminated_reason{<pod>} and on (cluster, namespace, pod) "+
-						"pod:gpu_workload:info{<workload>}) > 0"))),
+						"pod:gpu_workload:info{<workload>}) > 0")).called(
+					"No container was terminated, or no kube-state-metrics, or rules not loaded.")),
 				line(6, alertTable(24, `cluster=~"$cluster"`, `namespace=~"$namespace"`).among("cluster, namespace, pod, workload",
 					`group by (cluster, namespace, pod) (pod:gpu_workload:info{<workload>, pod=~"$pod"}) or `+
 						`group by (cluster, namespace, workload) (pod:gpu_workload:info{<workload>})`)),
