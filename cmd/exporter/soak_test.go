@@ -24,7 +24,7 @@ const (
 // TestSoak lets days go by in which nothing fails and nothing stands still: pods, MIG layouts, XID storms. At the end
 // every counter is that of the world, and the program holds no more than at the beginning.
 func TestSoak(t *testing.T) {
-	unraced(t, func(t *testing.T) {
+	isolated(t, func(t *testing.T) {
 		length := *soakFor
 		if length == 0 {
 			length = shortSoak

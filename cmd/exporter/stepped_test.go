@@ -44,7 +44,7 @@ func isolated(t *testing.T, body func(t *testing.T)) {
 
 // unraced is isolated without the race detector, under which a case takes three times the processor time. It is for tests of
 // many cases that differ in what the driver, the kubelet or a planted mistake returns: the code that they run is run under the
-// race detector by TestFaults, TestPodsComeAndGo and a board of TestEveryCallMayFail.
+// race detector by TestSoak, TestFaults, TestPodsComeAndGo and a board of TestEveryCallMayFail.
 func unraced(t *testing.T, body func(t *testing.T)) {
 	t.Helper()
 	alone(t, unracedBinary, body)
