@@ -121,7 +121,9 @@ func (s Step) Per1000(name string) float64 { return s.Of(name) * 1000 / float64(
 func (s Step) RuleSeconds() float64 { return s.ruleSeconds(func(g Group) float64 { return g.Min }) }
 
 // MeanRuleSeconds is what they take on average: other groups and Prometheus' garbage collection share the cores.
-func (s Step) MeanRuleSeconds() float64 { return s.ruleSeconds(func(g Group) float64 { return g.Mean }) }
+func (s Step) MeanRuleSeconds() float64 {
+	return s.ruleSeconds(func(g Group) float64 { return g.Mean })
+}
 
 func (s Step) ruleSeconds(of func(Group) float64) (total float64) {
 	for _, g := range s.Groups {
