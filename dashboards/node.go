@@ -122,7 +122,7 @@ func nodeDashboard() Dashboard {
 							"load; thermal reasons and the power brake are not.",
 						q("GPU {{gpu}} {{reason}}",
 							perSecond(perGPU+", reason", "gpu_clock_limited_seconds_total{"+n+"}")+" > 0.001")).between(
-						0, 1).to(toGPU()).called("No clocks are limited, or not supported or not reported."),
+						0, 1).to(toGPU()).called("No clocks are limited, or this is not supported or not reported."),
 					series(12, "Energy of the node", KWh, "Energy of all GPUs in the last hour, at each point in time.",
 						q("{{node}}", total("node", "increase(gpu_energy_joules_total{"+n+"}[1h])")+" / 3.6e6")).from(
 						0).over("Energy per hour needs an hour.")),
