@@ -20,8 +20,8 @@ func TestGPUsThatContainersSee(t *testing.T) {
 	t.Parallel()
 	m := node(t, twoGPUs, visiblePods)
 	p := m.start("--containers.visible")
-	p.until(t, "three containers and what they see", func(s series) error {
-		return all(s.is(1, "gpu_container_visible", GPUA, `pod="train-0"`),
+	p.until(t, "the allocations, and what three containers see", func(s series) error {
+		return all(bothUp(s), s.is(1, "gpu_container_visible", GPUA, `pod="train-0"`),
 			s.none("gpu_container_visible", GPUB, `pod="train-0"`, `container="main"`),
 			s.is(1, "gpu_container_visible", GPUB, `pod="train-0"`, `container="setup"`),
 			s.none("gpu_container_visible", GPUA, `pod="train-0"`, `container="setup"`),
