@@ -1,8 +1,6 @@
 package collector
 
 import (
-	"slices"
-
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
@@ -14,27 +12,21 @@ func histogram(h gpu.Histogram) *dto.Histogram {
 		SampleCount: new(h.Count), SampleSum: new(h.Sum),
 		Schema: new(int32(gpu.HistogramSchema)), ZeroThreshold: new(0.0), ZeroCount: new(h.Zero),
 	}
-	at := make([]int, 0, len(h.Buckets))
-	for i := range h.Buckets {
-		at = append(at, i)
-	}
-	slices.Sort(at)
-	var previous int64
-	for n, i := range at {
+	var previous gpu.Bucket
+	for n, b := range h.Buckets {
 		switch {
 		case n == 0:
-			out.PositiveSpan = append(out.PositiveSpan, &dto.BucketSpan{Offset: new(int32(i)), Length: new(uint32(1))})
-		case i == at[n-1]+1:
+			out.PositiveSpan = append(out.PositiveSpan, &dto.BucketSpan{Offset: new(int32(b.Index)), Length: new(uint32(1))})
+		case b.Index == previous.Index+1:
 			*out.PositiveSpan[len(out.PositiveSpan)-1].Length++
 		default:
 			out.PositiveSpan = append(out.PositiveSpan,
-				&dto.BucketSpan{Offset: new(int32(i - at[n-1] - 1)), Length: new(uint32(1))})
+				&dto.BucketSpan{Offset: new(int32(b.Index - previous.Index - 1)), Length: new(uint32(1))})
 		}
-		count := int64(h.Buckets[i])
-		out.PositiveDelta = append(out.PositiveDelta, count-previous)
-		previous = count
+		out.PositiveDelta = append(out.PositiveDelta, int64(b.Count)-int64(previous.Count))
+		previous = b
 	}
-	if len(at) == 0 {
+	if len(h.Buckets) == 0 {
 		// An empty span distinguishes a native histogram without buckets from a classic one.
 		out.PositiveSpan = []*dto.BucketSpan{{Offset: new(int32(0)), Length: new(uint32(0))}}
 	}

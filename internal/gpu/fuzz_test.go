@@ -55,8 +55,8 @@ func FuzzObserver(f *testing.F) {
 		}
 		h := o.Snapshot()
 		sum := h.Zero
-		for _, n := range h.Buckets {
-			sum += n
+		for _, b := range h.Buckets {
+			sum += b.Count
 		}
 		if h.Count != want || sum != want || math.IsNaN(h.Sum) || h.Sum < 0 {
 			t.Errorf("%v and %v make %+v", a, b, h)

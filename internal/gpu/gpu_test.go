@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"math"
+	"slices"
 	"testing"
 )
 
@@ -59,12 +60,18 @@ func TestObserver(t *testing.T) {
 		o.Observe(v)
 	}
 	h := o.Snapshot()
-	if h.Count != 3 || h.Sum != 2 || h.Zero != 1 || h.Buckets[0] != 2 || len(h.Buckets) != 1 {
+	if h.Count != 3 || h.Sum != 2 || h.Zero != 1 || !slices.Equal(h.Buckets, []Bucket{{0, 2}}) {
 		t.Errorf("%+v", h)
 	}
 	o.Observe(1)
-	if h.Buckets[0] != 2 {
+	if h.Buckets[0].Count != 2 {
 		t.Error("a snapshot changed after it was taken")
+	}
+	for _, v := range []float64{4, 0.5, 2} {
+		o.Observe(v)
+	}
+	if h := o.Snapshot(); !slices.Equal(h.Buckets, []Bucket{{-8, 1}, {0, 3}, {8, 1}, {16, 1}}) {
+		t.Errorf("%+v", h)
 	}
 }
 

@@ -183,6 +183,12 @@ const HistogramSchema = 3
 type Histogram struct {
 	Count   uint64
 	Sum     float64
-	Zero    uint64 // exactly 0
-	Buckets map[int]uint64
+	Zero    uint64   // exactly 0
+	Buckets []Bucket // that are not empty, by Index
+}
+
+// Bucket is one bucket of a Histogram.
+type Bucket struct {
+	Index int
+	Count uint64
 }

@@ -1,8 +1,8 @@
 package gpu
 
 import (
-	"maps"
 	"math"
+	"slices"
 	"sync"
 )
 
@@ -25,10 +25,12 @@ func (o *Observer) Observe(v float64) {
 		o.h.Zero++
 		return
 	}
-	if o.h.Buckets == nil {
-		o.h.Buckets = map[int]uint64{}
+	i := bucketOf(v)
+	at, ok := slices.BinarySearchFunc(o.h.Buckets, i, func(b Bucket, i int) int { return b.Index - i })
+	if !ok {
+		o.h.Buckets = slices.Insert(o.h.Buckets, at, Bucket{Index: i})
 	}
-	o.h.Buckets[bucketOf(v)]++
+	o.h.Buckets[at].Count++
 }
 
 // Snapshot returns a copy of the histogram.
@@ -36,7 +38,7 @@ func (o *Observer) Snapshot() Histogram {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	h := o.h
-	h.Buckets = maps.Clone(o.h.Buckets)
+	h.Buckets = slices.Clone(o.h.Buckets)
 	return h
 }
 

@@ -37,7 +37,8 @@ func NodeView(allGPUs, pods int) *gpu.View {
 	for i := range 60 {
 		v.Calls = append(v.Calls, gpu.CallStats{Call: fmt.Sprintf("nvmlDeviceGetReading%d", i),
 			Duration: gpu.Histogram{Count: 1000, Sum: 0.01,
-				Buckets: map[int]uint64{-130: 400, -129: 300, -128: 200, -100: 100}}})
+				Buckets: []gpu.Bucket{{Index: -130, Count: 400}, {Index: -129, Count: 300},
+					{Index: -128, Count: 200}, {Index: -100, Count: 100}}}})
 	}
 	return v
 }

@@ -84,7 +84,7 @@ func FullView() *gpu.View {
 		PollGroups: []gpu.PollHealth{{PollGroup: gpu.PollFast, Interval: 2 * time.Second,
 			Duration: gpu.Some(3 * time.Millisecond)}},
 		Calls: []gpu.CallStats{{Call: "nvmlDeviceGetPowerUsage",
-			Duration: gpu.Histogram{Count: 3, Sum: 0.006, Zero: 1, Buckets: map[int]uint64{-72: 1, -70: 1}},
+			Duration: gpu.Histogram{Count: 3, Sum: 0.006, Zero: 1, Buckets: []gpu.Bucket{{Index: -72, Count: 1}, {Index: -70, Count: 1}}},
 			Errors:   []gpu.CodeCount{{Code: "GPU_IS_LOST", Count: 2}}}},
 		Accounts: gpu.Some(gpu.Accounts{Own: 2, Limit: 1000}),
 		Panics:   gpu.Some(uint64(1)), Rejected: []gpu.RejectedCount{{Reading: "utilization", Count: 1}},

@@ -152,7 +152,8 @@ func (n *node) calls(started, t stamp) []gpu.CallStats {
 	for i, c := range table {
 		count := uint64((t-started)/c.every) * uint64(len(n.gpus))
 		rare := count / 20
-		h := gpu.Histogram{Count: count, Buckets: map[int]uint64{c.bucket: count - rare, c.bucket + 6: rare}}
+		h := gpu.Histogram{Count: count, Buckets: []gpu.Bucket{{Index: c.bucket, Count: count - rare},
+			{Index: c.bucket + 6, Count: rare}}}
 		h.Sum = float64(count-rare)*bucketTop(c.bucket) + float64(rare)*bucketTop(c.bucket+6)
 		out[i] = gpu.CallStats{Call: c.call, Duration: h}
 	}
