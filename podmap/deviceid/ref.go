@@ -78,27 +78,45 @@ func decimal(s string) (int, bool) {
 
 const uuidPattern = `[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}`
 
-var (
-	plainUUID = regexp.MustCompile(`^` + uuidPattern + `$`)
-	nvmlName  = regexp.MustCompile(`^(?:(GPU|MIG)-` + uuidPattern + `|MIG-(GPU-` + uuidPattern + `)/([^/]*)/([^/]*))$`)
-	gpuLike   = regexp.MustCompile(`^(?:GPU|MIG|MIG-GPU)-` + uuidPattern)
-)
+var gpuLike = regexp.MustCompile(`^(?:GPU|MIG|MIG-GPU)-` + uuidPattern)
+
+// isUUID reports whether all of s is a UUID of NVML, as uuidPattern has it: every ID is asked at every poll.
+func isUUID(s string) bool {
+	const form = "00000000-0000-0000-0000-000000000000"
+	if len(s) != len(form) {
+		return false
+	}
+	for i := range len(s) {
+		c := s[i]
+		hex := '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'f'
+		if form[i] == '-' && c != '-' || form[i] == '0' && !hex {
+			return false
+		}
+	}
+	return true
+}
 
 // ParseNVML parses the names that NVML uses: GPU-<uuid>, MIG-<uuid>, and MIG-GPU-<uuid>/<gi>/<ci> of drivers before
 // 470. The "-0" that some plugins append must not pass for part of a UUID.
 func ParseNVML(id string) (Ref, bool) {
-	m := nvmlName.FindStringSubmatch(id)
+	kind, rest, _ := strings.Cut(id, "-")
 	switch {
-	case m == nil:
-		return Ref{}, false
-	case m[1] == "GPU":
+	case kind == "GPU" && isUUID(rest):
 		return Ref{by: byUUID, uuid: gpu.UUID(id)}, true
-	case m[1] == "MIG":
+	case kind != "MIG":
+		return Ref{}, false
+	case isUUID(rest):
 		return Ref{by: byMIG, uuid: gpu.UUID(id)}, true
 	}
-	gi, okGI := decimal(m[3])
-	ci, okCI := decimal(m[4])
-	return Ref{by: byParts, uuid: gpu.UUID(m[2]), full: gpu.UUID(id), gi: gi, ci: ci}, okGI && okCI
+	parent, instances, _ := strings.Cut(rest, "/")
+	uuid, ok := strings.CutPrefix(parent, "GPU-")
+	if !ok || !isUUID(uuid) {
+		return Ref{}, false
+	}
+	first, second, _ := strings.Cut(instances, "/")
+	gi, okGI := decimal(first)
+	ci, okCI := decimal(second)
+	return Ref{by: byParts, uuid: gpu.UUID(parent), full: gpu.UUID(id), gi: gi, ci: ci}, okGI && okCI
 }
 
 // parseReplica parses an ID that is an NVML name, sep, and the number of a replica.

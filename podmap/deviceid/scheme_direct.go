@@ -101,7 +101,7 @@ var kubevirtVGPU = Scheme{
 	Name:    "kubevirt vgpu",
 	class:   Direct,
 	Matches: underNVIDIA,
-	parse:   func(_, id string) (Ref, bool) { return Ref{by: byNothing}, plainUUID.MatchString(id) },
+	parse:   func(_, id string) (Ref, bool) { return Ref{by: byNothing}, isUUID(id) },
 	Hint:    "/sys/bus/mdev/devices/<uuid> is a link below the GPU's PCI address",
 }
 
