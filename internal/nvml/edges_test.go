@@ -687,9 +687,8 @@ func TestRecordHeader(t *testing.T) {
 
 // What is no number has no value in the journal: JSON has none for it.
 func TestJournalOfNoNumber(t *testing.T) {
-	m := &nvml.GpmMetricsGetType{NumMetrics: 3}
-	m.Metrics[0].Value, m.Metrics[1].Value, m.Metrics[2].Value = math.NaN(), 5, math.Inf(1)
-	list := journaled(callGpmMetricsGet, m).([]journal.Metric)
+	m := []nvml.GpmMetric{{Value: math.NaN()}, {Value: 5}, {Value: math.Inf(1)}}
+	list := journaled(callGpmMetricsGet, &m).([]journal.Metric)
 	if len(list) != 3 || list[0].Value != nil || *list[1].Value != 5 || list[2].Value != nil {
 		t.Errorf("%+v", list)
 	}

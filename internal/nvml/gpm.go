@@ -7,6 +7,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/nvml/direct"
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml/gpm"
 )
 
@@ -208,16 +209,26 @@ func (c *GPU) sample(s nvml.GpmSample, of subject) nvml.Return {
 
 // metrics reads the metrics between the two samples of a pair.
 func (c *GPU) metrics(p *gpm.Pair, of subject, window time.Duration, to *gpu.Opt[gpu.GPM]) nvml.Return {
-	if c.gpm.request == nil {
-		c.gpm.request = &gpm.Request{}
+	if c.gpm.buffer == nil {
+		c.gpm.buffer = &direct.GPMRequest{}
 	}
-	r := c.gpm.request
+	r := &c.gpm.request
 	// Over a longer period the rates are not precise enough to resolve the overflows of the PCIe counters.
 	if !r.Fill(p, of.gi == wholeGPU && window <= 3*c.interval()) {
 		return nvml.ERROR_NOT_SUPPORTED
 	}
 	ret := c.do(request{id: callGpmMetricsGet, args: of.args(), value: &r.Metrics,
-		run: func() nvml.Return { return c.driver().GpmMetricsGet(&r.Metrics) }})
+		run: func() nvml.Return {
+			older, newest := p.Both()
+			ret, ok := c.gpm.buffer.Read(older, newest, r.Metrics)
+			if !ok {
+				m := nvml.GpmMetricsGetType{NumMetrics: uint32(len(r.Metrics)), Sample1: older, Sample2: newest}
+				copy(m.Metrics[:], r.Metrics)
+				ret = c.driver().GpmMetricsGet(&m)
+				copy(r.Metrics, m.Metrics[:])
+			}
+			return ret
+		}})
 	if ret != nvml.SUCCESS {
 		return ret
 	}

@@ -66,9 +66,9 @@ func journaled(id callID, of any) any {
 			}
 		}
 		return list
-	case *nvml.GpmMetricsGetType:
-		list := make([]journal.Metric, v.NumMetrics)
-		for i, m := range v.Metrics[:v.NumMetrics] {
+	case *[]nvml.GpmMetric:
+		list := make([]journal.Metric, len(*v))
+		for i, m := range *v {
 			list[i] = journal.Metric{ID: m.MetricId, Code: codeName(nvml.Return(m.NvmlReturn))}
 			if !math.IsNaN(m.Value) && !math.IsInf(m.Value, 0) {
 				list[i].Value = &m.Value

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml/bus"
+	"github.com/gpu-exporter/gpu-exporter/internal/nvml/direct"
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml/gpm"
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml/journal"
 )
@@ -208,8 +209,8 @@ type gpmState struct {
 	devices map[nvml.Device]*gpm.Pair
 	spare   []nvml.GpmSample      // of instances that no longer exist
 	pcie    [2]gpu.Opt[gpu.Bytes] // the PCIe counters at the newest sample of the GPU
-	// request is kept because it is large; go-nvml copies it twice more at every call.
-	request *gpm.Request
+	request gpm.Request
+	buffer  *direct.GPMRequest // nil until the GPU is profiled
 }
 
 // migState is a GPU's MIG layout.

@@ -11,6 +11,7 @@ int nvmlDeviceGetSamples(nvmlDevice_t device, int type, unsigned long long lastS
 int nvmlDeviceGetProcessUtilization(nvmlDevice_t device, void *utilization, unsigned int *processSamplesCount,
                                     unsigned long long lastSeenTimeStamp);
 int nvmlDeviceGetAccountingPids(nvmlDevice_t device, unsigned int *count, unsigned int *pids);
+int nvmlGpmMetricsGet(void *metrics);
 */
 import "C"
 
@@ -21,13 +22,19 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// handle returns the C handle that go-nvml's implementation of a device wraps; false for another implementation.
+// handle returns the C handle of a device.
 func handle(dev nvml.Device) (C.nvmlDevice_t, bool) {
-	v := reflect.ValueOf(dev)
+	p, ok := wrapped(dev)
+	return C.nvmlDevice_t(p), ok
+}
+
+// wrapped returns the pointer that go-nvml's implementation of a device or sample wraps; false for another implementation.
+func wrapped(of any) (unsafe.Pointer, bool) {
+	v := reflect.ValueOf(of)
 	if v.Kind() != reflect.Struct || v.NumField() != 1 || v.Field(0).Kind() != reflect.Pointer {
 		return nil, false
 	}
-	return C.nvmlDevice_t(v.Field(0).UnsafePointer()), true
+	return v.Field(0).UnsafePointer(), true
 }
 
 // Samples fills the buffer with samples newer than last and returns how many there are; ok is false where nothing was
@@ -82,4 +89,40 @@ func AccountingPIDs(dev nvml.Device, buffer *[]uint32, otherwise func() ([]int, 
 		}
 		*buffer = make([]uint32, min(int(count)+128, maxAccounts))
 	}
+}
+
+// GPMRequest is an nvmlGpmMetricsGet_t; its zero value is ready for use. It is 19 KB, which go-nvml allocates for each
+// call and copies three times. What it points to is memory of the driver, so that Go need not look at it.
+type GPMRequest struct {
+	version, number uint32
+	from, to        uintptr
+	metrics         [len(nvml.GpmMetricsGetType{}.Metrics)]gpmMetric
+}
+
+type gpmMetric struct {
+	id, ret uint32
+	value   float64
+	names   [3]uintptr
+}
+
+var _ [unsafe.Sizeof(gpmMetric{})]byte = [unsafe.Sizeof(nvml.GpmMetric{})]byte{}
+
+// Read fills in the metrics, whose IDs are set, for the time between two samples; ok is false where nothing was called.
+// The library must have nvmlGpmMetricsGet.
+func (r *GPMRequest) Read(from, to nvml.GpmSample, metrics []nvml.GpmMetric) (ret nvml.Return, ok bool) {
+	first, ok1 := wrapped(from)
+	second, ok2 := wrapped(to)
+	if !ok1 || !ok2 || len(metrics) > len(r.metrics) {
+		return 0, false
+	}
+	r.version, r.number = nvml.GPM_METRICS_GET_VERSION, uint32(len(metrics))
+	r.from, r.to = uintptr(first), uintptr(second)
+	for i, m := range metrics {
+		r.metrics[i] = gpmMetric{id: m.MetricId}
+	}
+	ret = nvml.Return(C.nvmlGpmMetricsGet(unsafe.Pointer(r)))
+	for i := range metrics {
+		metrics[i].NvmlReturn, metrics[i].Value = r.metrics[i].ret, r.metrics[i].value
+	}
+	return ret, true
 }

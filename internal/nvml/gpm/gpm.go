@@ -56,6 +56,11 @@ func (p *Pair) Early(now time.Time) bool {
 // Next returns the older sample, which is overwritten next.
 func (p *Pair) Next() nvml.GpmSample { return p.Samples[1-p.newest] }
 
+// Both returns the older sample and the newest.
+func (p *Pair) Both() (older, newest nvml.GpmSample) {
+	return p.Samples[1-p.newest], p.Samples[p.newest]
+}
+
 // Add makes the sample of Next the newest. It returns the period since the previous one, and whether the two are a pair:
 // two that are further apart than longest are none.
 func (p *Pair) Add(now time.Time, longest time.Duration) (window time.Duration, ok bool) {
@@ -70,36 +75,31 @@ func (p *Pair) Reset() { p.Taken = time.Time{} }
 // Retry makes all metrics be read once more.
 func (p *Pair) Retry() { p.dropped = [16]bool{} }
 
-// Request is a query for the metrics of a pair. It is reused because it is large.
+// Request is a query for the metrics of a pair. It is reused.
 type Request struct {
-	Metrics nvml.GpmMetricsGetType
-	wanted  uint32 // the driver may overwrite the number in Metrics
-	place   [16]int
+	Metrics []nvml.GpmMetric
+	place   []int // in metrics
 }
 
 // Fill asks for the metrics that the pair's subject offers, with the rates if it is a GPU. It returns false if there are
 // none.
 func (r *Request) Fill(p *Pair, rates bool) bool {
-	r.Metrics.Sample1, r.Metrics.Sample2 = p.Samples[1-p.newest], p.Samples[p.newest]
-	r.wanted = 0
+	r.Metrics, r.place = r.Metrics[:0], r.place[:0]
 	for i, m := range metrics {
 		if p.dropped[i] || m.rate != nil && !rates {
 			continue
 		}
-		r.Metrics.Metrics[r.wanted] = nvml.GpmMetric{MetricId: uint32(m.id)}
-		r.place[r.wanted] = i
-		r.wanted++
+		r.Metrics, r.place = append(r.Metrics, nvml.GpmMetric{MetricId: uint32(m.id)}), append(r.place, i)
 	}
-	r.Metrics.NumMetrics = r.wanted
-	return r.wanted > 0
+	return len(r.Metrics) > 0
 }
 
 // Read returns the metrics that the driver filled in; absent if it has none. refused gets the code of each other one and
 // reports whether the subject does not offer it.
 func (r *Request) Read(p *Pair, window time.Duration, refused func(nvml.Return) bool) gpu.Opt[gpu.GPM] {
 	g, known := gpu.GPM{Window: window}, false
-	for n := range r.wanted {
-		m, i := r.Metrics.Metrics[n], r.place[n]
+	for n, m := range r.Metrics {
+		i := r.place[n]
 		if code := nvml.Return(m.NvmlReturn); code != nvml.SUCCESS {
 			p.dropped[i] = refused(code)
 			continue
