@@ -305,6 +305,8 @@ func names(series []string) (out []string) {
 
 type anyUser struct{}
 
+func (anyUser) Expect([]int) {}
+
 func (anyUser) Find(pid int) account.User {
 	return account.User{Container: gpu.Container{Namespace: "n", Pod: fmt.Sprint(pid), Name: "c"}}
 }

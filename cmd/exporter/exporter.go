@@ -413,6 +413,12 @@ func (u *users) ready() error {
 	return u.problem
 }
 
+func (u *users) Expect(pids []int) {
+	if u.ready() == nil {
+		u.Finder.Expect(pids)
+	}
+}
+
 func (u *users) Find(pid int) account.User {
 	if u.ready() != nil {
 		return account.User{Reason: gpu.UnattributedUnresolved}

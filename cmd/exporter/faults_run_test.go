@@ -169,6 +169,7 @@ type plannedUsers struct {
 	plan *plant
 }
 
+func (p plannedUsers) Expect(pids []int)         { p.of.Expect(pids) }
 func (p plannedUsers) Find(pid int) account.User { return p.plan.user(pid, p.of.Find(pid)) }
 
 // run plays on until the world ends, or one of the invariants that are wanted is violated, or too much is.

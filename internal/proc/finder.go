@@ -78,9 +78,11 @@ type Finder struct {
 	process gpu.Health
 	logs    gpu.Health
 	entries map[int]entry
-	swept   time.Time
-	jobs    slurmJobs
-	watch   *watcher
+	// expected is what Expect read, until it is used.
+	expected map[int]look
+	swept    time.Time
+	jobs     slurmJobs
+	watch    *watcher
 }
 
 // entry caches a process: a PID that starts at another time is another process.
@@ -88,6 +90,7 @@ type entry struct {
 	start     string
 	command   string // when it was looked up first
 	mps       bool
+	cgroup    string // as last read
 	place     Place
 	container gpu.Container
 	owner     Owner
@@ -143,8 +146,45 @@ func (f *Finder) note(err error) {
 	}
 }
 
-// look reads a process, without its cgroup if it started at a known time.
-func (f *Finder) look(pid int, known string) (look, error) {
+// Expect reads processes that are looked up next, in one goroutine: one for each costs more than reading does. Find reads
+// what is missing, such as all of them where one read does not return.
+func (f *Finder) Expect(pids []int) {
+	f.expected = nil
+	if len(pids) == 0 {
+		return
+	}
+	known, now := make(map[int]look, len(pids)), f.o.Clock()
+	for _, pid := range pids {
+		known[pid] = f.entries[pid].known(now)
+	}
+	all, err := host.Read(context.Background(), f.reader, f.o.Procfs, func() (map[int]look, error) {
+		for pid, k := range known {
+			var err error
+			if known[pid], err = lookAt(processDir(f.o.Procfs, pid), k, f.o.JobNumbers); err != nil {
+				delete(known, pid)
+			}
+		}
+		return known, nil
+	})
+	f.note(err)
+	f.expected = all
+}
+
+// known is what a look at the process need not read again: its place from time to time, since it may have moved.
+func (e entry) known(now time.Time) look {
+	if age := now.Sub(e.checked); age >= placeInterval || age < 0 {
+		return look{start: e.start, cgroup: e.cgroup, place: e.place}
+	}
+	return look{start: e.start}
+}
+
+// look is readLook, unless its result is expected.
+func (f *Finder) look(pid int, known look) (look, error) {
+	l, expected := f.expected[pid]
+	delete(f.expected, pid)
+	if expected && (l.cgroup != "" || known.cgroup == "" && l.start == known.start) {
+		return l, nil
+	}
 	l, err := readLook(context.Background(), f.reader, f.o.Procfs, pid, known, f.o.JobNumbers)
 	f.note(err)
 	return l, err
@@ -160,11 +200,7 @@ func (f *Finder) Find(pid int) (gpu.Container, Owner) {
 		f.swept = now
 	}
 	e := f.entries[pid]
-	known := e.start
-	if age := now.Sub(e.checked); age >= placeInterval || age < 0 {
-		known = "" // it may have moved
-	}
-	l, err := f.look(pid, known)
+	l, err := f.look(pid, e.known(now))
 	g, seen := f.watch.of(pid, now)
 	ended := errors.Is(err, errEnded)
 	if ended && now.Sub(e.used) > sampledFor {
@@ -207,7 +243,7 @@ func (f *Finder) Find(pid int) (gpu.Container, Owner) {
 		e.used, e.mps = now, l.command == mpsCommand
 	}
 	if read {
-		e.checked = now
+		e.checked, e.cgroup = now, l.cgroup
 	}
 	f.entries[pid] = e
 	if reused {

@@ -483,6 +483,42 @@ func TestNamedMPS(t *testing.T) {
 	expect(t, f, 10, gpu.Container{}, Unknown)
 }
 
+// What Expect reads serves the next Find alone. A read that does not return costs one deadline, and the process its
+// container: the others are found.
+func TestExpect(t *testing.T) {
+	n := newNode(t)
+	n.deadline = 200 * time.Millisecond
+	n.pod("ml", "train-0", uid, "main", cid)
+	inPod, main := "0::/kubepods/pod"+uid+"/"+cid+"\n", gpu.Container{Namespace: "ml", Pod: "train-0", Name: "main"}
+	n.process(10, "555", inPod)
+	n.process(11, "556", "0::/system.slice/ollama.service\n")
+	f := n.finder(true)
+	f.Expect([]int{10, 11, 12})
+	expect(t, f, 10, main, Owned)
+	expect(t, f, 11, gpu.Container{}, Host)
+	f.Expect([]int{10, 11})
+	n.process(10, "600", "0::/\n")
+	expect(t, f, 10, main, Owned)              // as expected
+	expect(t, f, 10, gpu.Container{}, Unknown) // replaced since the last look
+	expect(t, f, 10, gpu.Container{}, Host)
+	n.process(10, "700", inPod)
+	f.Expect([]int{10, 11})
+	expect(t, f, 10, gpu.Container{}, Unknown)
+	f.Expect(nil)
+	if len(f.expected) != 0 {
+		t.Errorf("%v is left", f.expected)
+	}
+	os.Remove(filepath.Join(n.root, "proc/11/stat"))
+	defer n.fifo("proc/11/stat")()
+	start := time.Now()
+	f.Expect([]int{10, 11})
+	if took := time.Since(start); took < n.deadline || f.hung == nil {
+		t.Errorf("%v after %v", f.hung, took)
+	}
+	expect(t, f, 10, main, Owned)
+	expect(t, f, 11, gpu.Container{}, Unknown)
+}
+
 // A process has the command with which it was found first: it may change it as often as it likes, also to what no
 // terminal should get.
 func TestCommand(t *testing.T) {

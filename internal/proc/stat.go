@@ -33,12 +33,13 @@ func parseStat(stat string) (start, command string, ok bool) {
 	if begin < 0 || end < begin {
 		return "", "", false
 	}
-	fields := strings.Fields(stat[end+1:])
-	const startField = 22 - 3 // the fields after the command start with the third
-	if len(fields) <= startField {
-		return "", "", false
+	field := 2 // the last that was seen: the command
+	for value := range strings.FieldsSeq(stat[end+1:]) {
+		if field++; field == 22 {
+			return value, stat[begin+1 : end], true
+		}
 	}
-	return fields[startField], stat[begin+1 : end], true
+	return "", "", false
 }
 
 // usualSize is more than nearly every file has that readBounded reads.

@@ -125,7 +125,7 @@ func (w *watcher) glance(ctx context.Context) bool {
 		if looked++; looked > maxNew {
 			break
 		}
-		l, err := readLook(ctx, w.reader, w.procfs, pid, "", w.numbers)
+		l, err := readLook(ctx, w.reader, w.procfs, pid, look{}, w.numbers)
 		if err != nil {
 			continue
 		}

@@ -446,6 +446,8 @@ func TestProcessOfAnXID(t *testing.T) {
 // finder finds the same user for every PID.
 type finder account.User
 
+func (finder) Expect([]int) {}
+
 func (f finder) Find(int) account.User { return account.User(f) }
 
 // A view has what the ledger has of the allocations, the taints with their GPU, and the commands of processes where they are read.

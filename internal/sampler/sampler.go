@@ -215,6 +215,7 @@ func (s *Sampler) findUsers() account.Users {
 	users, resolved := s.usersBefore, s.resolved
 	clear(users)
 	clear(resolved)
+	s.due = s.due[:0]
 	find := func(pid int, again bool) {
 		if resolved[pid] {
 			return
@@ -222,7 +223,8 @@ func (s *Sampler) findUsers() account.Users {
 		who, known := s.users[pid]
 		if !known || again {
 			resolved[pid] = true
-			who = s.o.Users.Find(pid)
+			s.due = append(s.due, pid)
+			return
 		}
 		users[pid] = who
 	}
@@ -242,6 +244,10 @@ func (s *Sampler) findUsers() account.Users {
 			}
 			find(p, t.freshSamples)
 		}
+	}
+	s.o.Users.Expect(s.due)
+	for _, pid := range s.due {
+		users[pid] = s.o.Users.Find(pid)
 	}
 	s.users, s.usersBefore = users, s.users
 	return users

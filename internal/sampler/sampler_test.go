@@ -652,6 +652,8 @@ type fakeUsers struct {
 	attempted map[int]int
 }
 
+func (*fakeUsers) Expect([]int) {}
+
 func (f *fakeUsers) Find(pid int) account.User {
 	f.attempted[pid]++
 	if name, ok := f.names[pid]; ok {

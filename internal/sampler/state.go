@@ -50,6 +50,8 @@ type Resolver interface {
 // Users finds what a PID belonged to since the previous call for it: a container, or the reason why to none
 // (gpu.UnattributedHost, Unresolved). It is called by one goroutine and should be quick.
 type Users interface {
+	// Expect precedes the calls for PIDs that are looked up together.
+	Expect(pids []int)
 	Find(pid int) account.User
 }
 
@@ -185,6 +187,7 @@ type Sampler struct {
 	others      []gpu.Source             // of Options.Sources in this poll
 	users       account.Users
 	usersBefore account.Users // of the poll before: its memory is used again
+	due         []int         // the PIDs that are looked up in this poll
 	resolved    map[int]bool  // PIDs that were resolved in this poll
 	durations   [3]gpu.Opt[time.Duration]
 	success     gpu.Opt[time.Time]
