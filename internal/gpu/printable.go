@@ -8,7 +8,14 @@ import (
 // Printable returns s as it is exposed: names come from API objects, cgroups and processes, and a control character in
 // one could change the terminal that shows it. Each of ASCII is replaced by its picture (U+2400 and following), so that
 // different names stay different; those of Latin-1, and bytes that are not UTF-8, by U+FFFD.
-func Printable(s string) string { return strings.Map(printable, strings.ToValidUTF8(s, "\uFFFD")) }
+func Printable(s string) string {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c >= '\x7f' { // as in few of the thousands of labels of a new process
+			return strings.Map(printable, strings.ToValidUTF8(s, "\uFFFD"))
+		}
+	}
+	return s
+}
 
 // PrintableText is Printable for text of several lines: line breaks and tabs remain.
 func PrintableText(s string) string {
