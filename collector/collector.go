@@ -1,12 +1,11 @@
 // Package collector writes the catalog's rows over the latest View as Prometheus metric families.
 //
-// The name and labels of a series are encoded once in its life, since a node's series are the same from View to View: a
-// page in a text format is these bytes and the values. No scrape reaches the driver, the kubelet or a disk.
+// The labels of a series are encoded once in its life, since a node's series are the same from View to View, and once
+// for all families that have them: a page in a text format is names, these bytes and values. No scrape reaches the driver, the kubelet or a disk.
 package collector
 
 import (
 	"fmt"
-	"hash/maphash"
 	"sort"
 	"strings"
 	"sync"
@@ -25,8 +24,9 @@ type Collector struct {
 
 	mu       sync.Mutex // guards what follows
 	known    []series   // cached series of each row
-	building uint64     // counts passes over the rows
-	piece    []byte     // of the last page, for the next; nil while a page is written
+	caches   []*labelCache
+	building uint64 // counts readings of rows
+	piece    []byte // of the last page, for the next; nil while a page is written
 }
 
 // New returns a Collector of the rows over the View that latest returns. latest must be cheap and safe for concurrent
@@ -52,10 +52,16 @@ func newCollector(latest func() *gpu.View, rows []catalog.Family) *Collector {
 	for _, f := range rows {
 		c.rows = append(c.rows, prepare(f))
 	}
-	for i := range c.known {
-		c.known[i].seed = maphash.MakeSeed()
-	}
 	sort.Slice(c.rows, func(i, j int) bool { return c.rows[i].Name < c.rows[j].Name })
+	byLabels := map[string]*labelCache{}
+	for i, r := range c.rows {
+		key := strings.Join(r.labels, ",")
+		if byLabels[key] == nil {
+			byLabels[key] = newLabelCache()
+			c.caches = append(c.caches, byLabels[key])
+		}
+		c.known[i].cache = byLabels[key]
+	}
 	return c
 }
 
@@ -81,14 +87,18 @@ func (c *Collector) each(write func(*row, *series, *gpu.View) error) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.building++
+	first := c.building + 1
 	var broken []string
 	for i := range c.rows {
+		c.building++
 		c.known[i].begin(c.building)
 		if err := write(&c.rows[i], &c.known[i], view); err != nil {
 			broken = append(broken, err.Error())
 		}
 		c.known[i].end()
+	}
+	for _, cache := range c.caches {
+		cache.forget(first)
 	}
 	if broken != nil {
 		return fmt.Errorf("invalid series omitted: %s", strings.Join(broken, "; "))

@@ -134,7 +134,8 @@ func TestNativeHistogramSpans(t *testing.T) {
 		Scope:     catalog.ScopeNode,
 		Stability: catalog.Stable,
 		ReadHistogram: func(_ *gpu.View, emit catalog.EmitHistogram) {
-			emit(gpu.Histogram{Count: 10, Sum: 1.5, Zero: 1, Buckets: []gpu.Bucket{{Index: -5, Count: 2}, {Index: -4, Count: 3}, {Index: 7, Count: 4}}}, "n")
+			emit(gpu.Histogram{Count: 10, Sum: 1.5, Zero: 1, Buckets: []gpu.Bucket{{Index: -5, Count: 2},
+				{Index: -4, Count: 3}, {Index: 7, Count: 4}}}, "n")
 		}}}
 	families, err := newCollector(t, catalogtest.FullView, rows).Gather()
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 // row is a prepared catalog row.
 type row struct {
 	catalog.Family
+	open   string // the name and a brace
 	labels []string
 	order  []int // positions of labels in alphabetical order
 	help   string
@@ -24,7 +25,7 @@ type row struct {
 }
 
 func prepare(f catalog.Family) row {
-	r := row{Family: f, labels: f.AllLabels()}
+	r := row{Family: f, open: f.Name + "{", labels: f.AllLabels()}
 	for i := range r.labels {
 		r.order = append(r.order, i)
 	}
@@ -144,11 +145,11 @@ func (r *row) family(s *series, view *gpu.View) (*dto.MetricFamily, error) {
 // have a series more for each.
 func (r *row) setCreated(s *series, view *gpu.View) {
 	r.Created(view, func(v float64, values ...string) {
-		if k := s.find(values); k != nil && k.labels.counter != nil {
-			k.labels.counter.CreatedTimestamp = timestamppb.New(time.Unix(0, int64(v*1e9)))
+		if c := s.find(values).shown.counter; c != nil {
+			c.CreatedTimestamp = timestamppb.New(time.Unix(0, int64(v*1e9)))
 		}
 	})
-	for _, k := range s.now {
-		k.labels.counter = nil
+	for _, l := range s.now {
+		l.shown.counter = nil
 	}
 }

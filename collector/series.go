@@ -12,123 +12,117 @@ import (
 // series caches the series of one row. Readers emit a node's series in the same order each time, so a
 // series mostly follows the same one as before.
 type series struct {
-	building uint64   // the pass in progress
-	order    []*known // of the last pass
-	next     int      // in order: the expected one
-	now      []*known // of this pass
-	byValues map[uint64]*known
-	seed     maphash.Seed
+	cache    *labelCache
+	building uint64    // the reading in progress
+	order    []*labels // of the last reading
+	next     int       // in order: the expected one
+	now      []*labels // of this reading
 }
 
-// known is one series.
-type known struct {
-	values  []string // as emitted by the reader
-	labels  *labels
-	like    *known // the series with the same exposed values; nil: itself
-	at      int    // in series.order
-	sibling *known // next with the same hash
-}
-
-// labels are the exposed labels of a series. Two series of a reader may share them, since some characters are exposed as
-// others: the second is then a duplicate.
+// labels are the labels of a series, which those of other families with the same labels share: each container has a
+// dozen of series.
 type labels struct {
-	values []string
-	line   []byte   // the first of row.lines; nil until the series is written
-	lines  [][]byte // the others, of a histogram
-	stood  uint64   // the last pass that contained them
-	// counter is the one of this pass, until its start timestamp is set.
+	values []string // as emitted by readers
+	// shown has the values as they are exposed, mostly itself. Some characters are exposed as others: two series of a
+	// reader may then be one, and the second is a duplicate.
+	shown   *labels
+	text    []byte  // the pairs as the text formats have them; nil until a series is written
+	stood   uint64  // the last reading that contained them
+	sibling *labels // next with the same hash
+	// counter is the one of this reading, until its start timestamp is set.
 	counter *dto.Counter
 }
-
-// spareSeries is how many removed series a row caches in addition to as many as it has.
-const spareSeries = 64
 
 func (s *series) begin(building uint64) {
 	s.building, s.next, s.now = building, 0, s.now[:0]
 }
 
-func (s *series) end() {
-	s.order, s.now = s.now, s.order
-	for i, k := range s.order {
-		k.at = i
-	}
-	if len(s.byValues) <= 2*len(s.order)+spareSeries {
-		return
-	}
-	s.byValues = make(map[uint64]*known, len(s.order))
-	for _, k := range s.order {
-		s.keep(k)
-		if like := k.like; like != nil && s.find(like.values) == nil {
-			s.keep(like)
-		}
-	}
-}
+func (s *series) end() { s.order, s.now = s.now, s.order }
 
-// labels returns the labels of a series, and whether it is the first with them in this pass.
+// labels returns the exposed labels of a series, and whether it is the first with them in this reading.
 func (s *series) labels(values []string) (*labels, bool) {
-	k := s.find(values)
-	if k == nil {
-		k = s.learn(values)
+	l := s.find(values)
+	if s.next < len(s.order) && l == s.order[s.next] {
+		s.next++
+	} else if at := slices.Index(s.order[s.next:], l); at >= 0 { // some are gone
+		s.next += at + 1
 	}
-	if k.labels.stood == s.building {
+	if l.shown.stood == s.building {
 		return nil, false
 	}
-	k.labels.stood = s.building
-	s.next = k.at + 1
-	s.now = append(s.now, k)
-	return k.labels, true
+	l.stood, l.shown.stood = s.building, s.building
+	s.now = append(s.now, l)
+	return l.shown, true
 }
 
-func (s *series) find(values []string) *known {
+func (s *series) find(values []string) *labels {
 	if s.next < len(s.order) && slices.Equal(s.order[s.next].values, values) {
 		return s.order[s.next]
 	}
-	for k := s.byValues[s.hash(values)]; k != nil; k = k.sibling {
-		if slices.Equal(k.values, values) {
-			return k
-		}
-	}
-	return nil
+	return s.cache.get(values)
 }
 
-// learn adds a series to the cache.
-func (s *series) learn(values []string) *known {
-	exposed := make([]string, len(values))
+// labelCache holds the labels of the rows that have the same ones.
+type labelCache struct {
+	seed           maphash.Seed
+	byValues       map[uint64]*labels
+	learned, known int // since the last forget, and after it
+}
+
+// spareLabels is how many labels that no series has any more are cached in addition to as many as are in use.
+const spareLabels = 64
+
+func newLabelCache() *labelCache {
+	return &labelCache{seed: maphash.MakeSeed(), byValues: map[uint64]*labels{}}
+}
+
+func (c *labelCache) get(values []string) *labels {
+	h := c.hash(values)
+	for l := c.byValues[h]; l != nil; l = l.sibling {
+		if slices.Equal(l.values, values) {
+			return l
+		}
+	}
+	c.learned++
+	l := &labels{values: slices.Clone(values), sibling: c.byValues[h]}
+	l.shown = l
+	c.byValues[h] = l
 	for i, v := range values {
-		exposed[i] = gpu.Printable(v)
-	}
-	if !slices.Equal(exposed, values) {
-		k := &known{values: slices.Clone(values), at: len(s.order)}
-		// Its exposed values equal those of another series.
-		like := s.find(exposed)
-		if like == nil {
-			like = s.learn(exposed)
+		if p := gpu.Printable(v); p != v {
+			exposed := slices.Clone(values)
+			for j := i; j < len(exposed); j++ {
+				exposed[j] = gpu.Printable(exposed[j])
+			}
+			l.shown = c.get(exposed)
+			break
 		}
-		k.like, k.labels = like, like.labels
-		s.keep(k)
-		return k
 	}
-	both := &struct {
-		known
-		labels labels
-	}{known{values: exposed, at: len(s.order)}, labels{values: exposed}}
-	both.known.labels = &both.labels
-	s.keep(&both.known)
-	return &both.known
+	return l
 }
 
-func (s *series) keep(k *known) {
-	if s.byValues == nil {
-		s.byValues = map[uint64]*known{}
+// forget removes labels that no reading since one contained, if there are many.
+func (c *labelCache) forget(since uint64) {
+	if c.learned <= c.known+spareLabels {
+		return
 	}
-	h := s.hash(k.values)
-	k.sibling = s.byValues[h]
-	s.byValues[h] = k
+	c.learned, c.known = 0, 0
+	all := c.byValues
+	c.byValues = make(map[uint64]*labels, len(all))
+	for h, l := range all {
+		for l != nil {
+			next := l.sibling
+			if l.stood >= since {
+				l.sibling, c.byValues[h] = c.byValues[h], l
+				c.known++
+			}
+			l = next
+		}
+	}
 }
 
-func (s *series) hash(values []string) uint64 {
+func (c *labelCache) hash(values []string) uint64 {
 	var h maphash.Hash
-	h.SetSeed(s.seed)
+	h.SetSeed(c.seed)
 	for _, v := range values {
 		h.WriteString(v)
 		h.WriteByte(0xff)

@@ -93,14 +93,10 @@ func appendFamily(page []byte, openMetrics bool, f *dto.MetricFamily) (_ []byte,
 	return b.Bytes(), err
 }
 
-// begin writes what precedes the first value of a series.
-func (p *textPage) begin(l *labels) {
-	r := p.reader.row
-	if l.line == nil {
-		l.line, l.lines = r.lines(l)
-	}
+// begin writes the comments of a new family.
+func (p *textPage) begin() {
 	p.flush(pieceSize)
-	if p.family != r {
+	if r := p.reader.row; p.family != r {
 		head := &r.head.text
 		if p.openMetrics {
 			head = &r.head.openMetrics
@@ -110,22 +106,46 @@ func (p *textPage) begin(l *labels) {
 		}
 		p.piece, p.family = append(p.piece, *head...), r
 	}
-	p.piece = append(p.piece, l.line...)
+}
+
+// name writes what precedes a value: the family's name and suffix, the labels and a further one.
+func (p *textPage) name(l *labels, suffix, label string) {
+	r := p.reader.row
+	if l.text == nil {
+		l.text = r.text(l)
+	}
+	p.piece = append(append(p.piece, r.Name...), suffix...)
+	if len(l.text)+len(label) > 0 {
+		p.piece = append(append(p.piece, '{'), l.text...)
+		if len(l.text) > 0 && label != "" {
+			p.piece = append(p.piece, ',')
+		}
+		p.piece = append(append(p.piece, label...), '}')
+	}
+	p.piece = append(p.piece, ' ')
 }
 
 func (p *textPage) value(l *labels, v float64) {
-	p.begin(l)
+	p.begin()
+	if len(l.text) > 0 { // nearly always
+		p.piece = append(append(append(p.piece, p.reader.row.open...), l.text...), "} "...)
+	} else {
+		p.name(l, "", "")
+	}
 	p.appendValue(v)
 	p.piece = append(p.piece, '\n')
 }
 
 // histogram writes a histogram without its native buckets, which do not exist in text.
 func (p *textPage) histogram(l *labels, h gpu.Histogram) {
-	p.begin(l)
+	p.begin()
+	p.name(l, "_bucket", `le="+Inf"`)
 	p.appendCount(h.Count)
-	p.piece = append(p.piece, l.lines[0]...)
+	p.piece = append(p.piece, '\n')
+	p.name(l, "_sum", "")
 	p.appendValue(h.Sum)
-	p.piece = append(p.piece, l.lines[1]...)
+	p.piece = append(p.piece, '\n')
+	p.name(l, "_count", "")
 	p.appendCount(h.Count)
 	p.piece = append(p.piece, '\n')
 }
@@ -162,9 +182,8 @@ func (r *row) comments(openMetrics bool) (head []byte) {
 	return head
 }
 
-// lines returns the text of a series before its first value and before each further one, as expfmt writes it: a new process
-// writes thousands.
-func (r *row) lines(l *labels) (first []byte, others [][]byte) {
+// text returns the labels of a series as expfmt writes them: a new process writes hundreds.
+func (r *row) text(l *labels) []byte {
 	var buffer [1 << 10]byte
 	pairs := buffer[:0]
 	for _, i := range r.order {
@@ -177,22 +196,7 @@ func (r *row) lines(l *labels) (first []byte, others [][]byte) {
 		pairs = append(append(pairs, r.labels[i]...), `="`...)
 		pairs = append(AppendEscaped(pairs, l.values[i]), '"')
 	}
-	line := func(before, suffix, label string) []byte {
-		out := make([]byte, 0, len(before)+len(r.Name)+len(suffix)+len("{,} ")+len(pairs)+len(label))
-		out = append(append(append(out, before...), r.Name...), suffix...)
-		if len(pairs)+len(label) > 0 {
-			out = append(append(out, '{'), pairs...)
-			if len(pairs) > 0 && label != "" {
-				out = append(out, ',')
-			}
-			out = append(append(out, label...), '}')
-		}
-		return append(out, ' ')
-	}
-	if r.Type != catalog.Histogram {
-		return line("", "", ""), nil
-	}
-	return line("", "_bucket", `le="+Inf"`), [][]byte{line("\n", "_sum", ""), line("\n", "_count", "")}
+	return append(make([]byte, 0, len(pairs)), pairs...)
 }
 
 // AppendEscaped appends a label's value as the text formats have it.
