@@ -1,7 +1,8 @@
 // Package collector writes the catalog's rows over the latest View as Prometheus metric families.
 //
 // The labels of a series are encoded once in its life, since a node's series are the same from View to View, and once
-// for all families that have them: a page in a text format is names, these bytes and values. No scrape reaches the driver, the kubelet or a disk.
+// for all families that have them: a page in a text format is names, these bytes and values. No scrape reaches the
+// driver, the kubelet or a disk.
 package collector
 
 import (

@@ -20,7 +20,7 @@ type series struct {
 }
 
 // labels are the labels of a series, which those of other families with the same labels share: each container has a
-// dozen of series.
+// dozen series.
 type labels struct {
 	values []string // as emitted by readers
 	// shown has the values as they are exposed, mostly itself. Some characters are exposed as others: two series of a

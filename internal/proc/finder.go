@@ -147,7 +147,7 @@ func (f *Finder) note(err error) {
 }
 
 // Expect reads processes that are looked up next, in one goroutine: one for each costs more than reading does. Find reads
-// what is missing, such as all of them where one read does not return.
+// what is missing, such as all of them where one read does not return, and finds out which that is.
 func (f *Finder) Expect(pids []int) {
 	f.expected = nil
 	if len(pids) == 0 {
@@ -157,7 +157,7 @@ func (f *Finder) Expect(pids []int) {
 	for _, pid := range pids {
 		known[pid] = f.entries[pid].known(now)
 	}
-	all, err := host.Read(context.Background(), f.reader, f.o.Procfs, func() (map[int]look, error) {
+	f.expected, _ = host.Read(context.Background(), f.reader, f.o.Procfs, func() (map[int]look, error) {
 		for pid, k := range known {
 			var err error
 			if known[pid], err = lookAt(processDir(f.o.Procfs, pid), k, f.o.JobNumbers); err != nil {
@@ -166,8 +166,6 @@ func (f *Finder) Expect(pids []int) {
 		}
 		return known, nil
 	})
-	f.note(err)
-	f.expected = all
 }
 
 // known is what a look at the process need not read again: its place from time to time, since it may have moved.
