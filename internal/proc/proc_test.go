@@ -487,7 +487,7 @@ func TestNamedMPS(t *testing.T) {
 // container: the others are found.
 func TestExpect(t *testing.T) {
 	n := newNode(t)
-	n.deadline = 200 * time.Millisecond
+	n.deadline = 2 * time.Second // a fifth for others while a read hangs
 	n.pod("ml", "train-0", uid, "main", cid)
 	inPod, main := "0::/kubepods/pod"+uid+"/"+cid+"\n", gpu.Container{Namespace: "ml", Pod: "train-0", Name: "main"}
 	n.process(10, "555", inPod)
