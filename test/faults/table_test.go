@@ -220,7 +220,8 @@ func table() []row {
 			assertions: together(valuesEnd("$a", 20*s, 40*s, 60*s), one(never(started, ended, `gpu_xid_events_total{$a,xid="79"}`)),
 				allocated(started, ended), one(always(started, ended, "gpu_info{$a}")),
 				is(22*s, 38*s, `gpu_node_devices{$n,state="failed"}`, 1)),
-			fires: []string{"GPUUnavailable a"}},
+			// The kubelet still offers the GPU: with the time of the recovery that is nearly as long as the alert waits.
+			fires: []string{"GPUUnavailable a"}, mayFire: []string{"GPUVerdictsDisagree a"}},
 		{name: "gpu-reset", summary: "a GPU is lost or needs a reset", fault: down, symptom: "gpu_device_up{$a} == 0",
 			script: "at 15s gpu 0 xid 95\nat 15s gpu 0 Field[230] = 1\nat 17s gpu 0 reset_required\nat 39s gpu 0 Field[230] = 0\nat 40s " +
 				"gpu 0 restore\n",
