@@ -16,7 +16,6 @@ import (
 // row is a prepared catalog row.
 type row struct {
 	catalog.Family
-	open   string // the name and a brace
 	labels []string
 	order  []int // positions of labels in alphabetical order
 	help   string
@@ -25,7 +24,7 @@ type row struct {
 }
 
 func prepare(f catalog.Family) row {
-	r := row{Family: f, open: f.Name + "{", labels: f.AllLabels()}
+	r := row{Family: f, labels: f.AllLabels()}
 	for i := range r.labels {
 		r.order = append(r.order, i)
 	}

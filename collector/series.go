@@ -42,9 +42,7 @@ func (s *series) end() { s.order, s.now = s.now, s.order }
 // labels returns the exposed labels of a series, and whether it is the first with them in this reading.
 func (s *series) labels(values []string) (*labels, bool) {
 	l := s.find(values)
-	if s.next < len(s.order) && l == s.order[s.next] {
-		s.next++
-	} else if at := slices.Index(s.order[s.next:], l); at >= 0 { // some are gone
+	if at := slices.Index(s.order[s.next:], l); at >= 0 { // mostly 0; else some are gone
 		s.next += at + 1
 	}
 	if l.shown.stood == s.building {
@@ -87,15 +85,12 @@ func (c *labelCache) get(values []string) *labels {
 	l := &labels{values: slices.Clone(values), sibling: c.byValues[h]}
 	l.shown = l
 	c.byValues[h] = l
-	for i, v := range values {
-		if p := gpu.Printable(v); p != v {
-			exposed := slices.Clone(values)
-			for j := i; j < len(exposed); j++ {
-				exposed[j] = gpu.Printable(exposed[j])
-			}
-			l.shown = c.get(exposed)
-			break
+	if slices.ContainsFunc(values, func(v string) bool { return gpu.Printable(v) != v }) {
+		exposed := slices.Clone(values)
+		for i, v := range exposed {
+			exposed[i] = gpu.Printable(v)
 		}
+		l.shown = c.get(exposed)
 	}
 	return l
 }

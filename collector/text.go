@@ -127,11 +127,7 @@ func (p *textPage) name(l *labels, suffix, label string) {
 
 func (p *textPage) value(l *labels, v float64) {
 	p.begin()
-	if len(l.text) > 0 { // nearly always
-		p.piece = append(append(append(p.piece, p.reader.row.open...), l.text...), "} "...)
-	} else {
-		p.name(l, "", "")
-	}
+	p.name(l, "", "")
 	p.appendValue(v)
 	p.piece = append(p.piece, '\n')
 }
