@@ -36,7 +36,7 @@ func capacityDashboard() Dashboard {
 					"sum(clamp_min(predict_linear(model:gpu_allocation:sum{<model>}[7d], 1209600), 0) and on "+
 						"(cluster, model) model:gpu_allocation:sum{<model>} offset 1d)",
 					"Allocated GPUs: linear extrapolation of the last 7 days; ignores weekly patterns.").digits(0).called(
-					"No trend: needs a day of records.").over("The trend is of a week, independent of the time range."))}},
+					"No trend: needs a day of records."))}},
 			{Title: "Waste", Lines: []Line{
 				line(4, append([]Panel{stat(6, "All GPU-hours", Hours, total("", hours(seconds())),
 					"All reported GPU-time in the selected time range.").digits(0)},

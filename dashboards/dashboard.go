@@ -1,5 +1,7 @@
 package dashboards
 
+import "slices"
+
 // Dashboard is one dashboard. Its UID and the names of its variables are an interface: people bookmark them.
 type Dashboard struct {
 	UID, Title string
@@ -48,4 +50,8 @@ func (b Dashboard) everyPanel(f func(Panel)) {
 			}
 		}
 	}
+}
+
+func (b Dashboard) has(variable string) bool {
+	return slices.ContainsFunc(b.Vars, func(v Variable) bool { return v.Name == variable })
 }

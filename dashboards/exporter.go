@@ -11,7 +11,6 @@ func exporterDashboard() Dashboard {
 	state := `(0 * max by (cluster, node) (label_replace(up{<job>} == 0 and on (cluster, job, instance) ` + known +
 		`, "node", "$1", "instance", "([^:]+).*")) or 2 * group by (cluster, node) (` + self + `) or group by (cluster, node) (` +
 		gpuNodes + ` > 0))`
-	const dayLong = "A target that is down must be found independently of the time range."
 	joined := " * on (cluster, job, instance) group_left (node) max by (cluster, job, instance, node) (" + self + ")"
 	return Dashboard{
 		UID: "gpu-exporter", Title: "GPU / Exporter", Raw: true,
@@ -26,11 +25,11 @@ func exporterDashboard() Dashboard {
 					"Nodes whose exporter was scraped.").called("no exporter is scraped"),
 				stat(3, "Down", Number, "sum(1 - (up{<job>} and on (cluster, job, instance) "+known+"))",
 					"Targets that were an exporter within the last day and are down. Empty: nothing was scraped for "+
-						"a day.").at(badIfAny()...).over(dayLong),
+						"a day.").at(badIfAny()...),
 				stat(3, "Missing", Number,
 					orZero("count("+state+" == 1)", gpuNodes),
 					"Nodes with allocatable GPUs and without exporter, those with one that is down apart; needs "+
-						"kube-state-metrics.").at(badIfAny()...).over(dayLong),
+						"kube-state-metrics.").at(badIfAny()...),
 				stat(4, "Data sources down", Number, "sum(1 - gpu_exporter_source_up{"+n+"})",
 					"Data sources of the exporters (driver, kernel log, kubelet and others) that are down, over all "+
 						"nodes: the same one on two nodes counts twice.").at(badIfAny()...),
@@ -67,7 +66,7 @@ func exporterDashboard() Dashboard {
 							"((rate(process_cpu_seconds_total{<job>}[$__rate_interval]))"+joined+")").at(base(Green),
 							step(0.05, Amber), step(0.5, Red)).wide(64),
 						value("Up since", When, "1000 * max by (cluster, node) (process_start_time_seconds{<job>}"+
-							joined+")")).over(dayLong)),
+							joined+")"))),
 				line(8,
 					timeline(12, "Failed data sources",
 						"Data sources that failed in the selected time range, by node; others are omitted.",

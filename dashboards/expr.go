@@ -164,7 +164,7 @@ func topSeries(width int, title string, unit Unit, by, record, help string) Pane
 	legend := "{{" + strings.ReplaceAll(strings.TrimPrefix(by, "cluster, "), ", ", "}}/{{") + "}}"
 	return series(width, title, unit, help+" The twenty largest now; the rest are others.",
 		q(legend, total(by, record+" and"+largest)), q("others", total("", record+" unless"+largest)+" > 1e-9")).
-		stacked().from(0).over("The choice is made at the end of the range.").coarse(288)
+		stacked().from(0).coarse(288)
 }
 
 // hours integrates a recording rule of a five-minute rate over the range that is shown, in hours: one value for

@@ -6,21 +6,11 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/gpu-exporter/gpu-exporter/alerts"
 	"github.com/gpu-exporter/gpu-exporter/dashboards"
 )
 
 // ruleNames are the recording rules that the dashboards may read.
-func ruleNames() []string {
-	var names []string
-	for _, r := range alerts.Records() {
-		names = append(names, r.Name)
-	}
-	return names
-}
-
-// generate checks and writes all dashboards.
-func generate() ([]dashboards.File, error) { return dashboards.Files(dashboards.All(), ruleNames()) }
+func generate() ([]dashboards.File, error) { return dashboards.Files(dashboards.All()) }
 
 // generated is the result of the first time, for all tests: they only read it.
 var generated = sync.OnceValues(generate)

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -102,7 +103,7 @@ func complaints(d dashboard.Dashboard, all map[string]dashboard.Dashboard) []str
 	if d.Uid == nil || d.Title == nil || d.Description == nil || *d.Description == "" || !slices.Contains(d.Tags, "gpu") {
 		say("uid, title, description or tag are missing")
 	}
-	timeStateColors := func(where, text string) {
+	variables := func(where, text string) {
 		for _, m := range variable.FindAllStringSubmatch(text, -1) {
 			if _, ok := vars[m[1]]; !ok && !strings.HasPrefix(m[1], "__") {
 				say("%s uses $%s, which the board does not have", where, m[1])
@@ -146,7 +147,7 @@ func complaints(d dashboard.Dashboard, all map[string]dashboard.Dashboard) []str
 				name, isVar := strings.CutPrefix(name, "var-")
 				if m := regexp.MustCompile(`^\$\{(\w+):queryparam\}$`).FindStringSubmatch(part); m != nil {
 					name, isVar = m[1], true
-					timeStateColors(where, part)
+					variables(where, part)
 				}
 				if isVar && !slices.ContainsFunc(target.Templating.List, func(v dashboard.VariableModel) bool { return v.Name == name }) {
 					say("%s: the link %q sets %s, which %s does not have", where, l.Title, name, parts[2])
@@ -156,13 +157,13 @@ func complaints(d dashboard.Dashboard, all map[string]dashboard.Dashboard) []str
 	}
 	links("the board", d.Links)
 	for _, a := range d.Annotations.List {
-		timeStateColors("annotation "+a.Name, *a.Expr)
+		variables("annotation "+a.Name, *a.Expr)
 		if a.Placement != nil || a.Datasource == nil {
 			say("annotation %s has a placement, or no data source", a.Name)
 		}
 	}
 	panels, headings := flat(d)
-	seen := map[uint32]bool{}
+	seen, titles := map[uint32]bool{}, map[string]bool{}
 	for _, h := range headings {
 		if seen[h.Id] || h.Id == 0 {
 			say("the id %d of the heading %q stands twice", h.Id, *h.Title)
@@ -179,7 +180,10 @@ func complaints(d dashboard.Dashboard, all map[string]dashboard.Dashboard) []str
 		case p.PluginVersion == nil || *p.PluginVersion == "":
 			say("%s has no plugin version", where)
 		}
-		seen[*p.Id] = true
+		if titles[*p.Title] || *p.Title == "" {
+			say("%s has no title of its own", where)
+		}
+		seen[*p.Id], titles[*p.Title] = true, true
 		g := *p.GridPos
 		if g.X+g.W > 24 || g.W == 0 || g.H == 0 {
 			say("%s leaves the grid", where)
@@ -230,12 +234,9 @@ func complaints(d dashboard.Dashboard, all map[string]dashboard.Dashboard) []str
 			} else {
 				ids[*q.RefId] = true
 			}
-			timeStateColors(where, q.Expr)
+			variables(where, q.Expr)
 			if strings.ContainsAny(q.Expr, "<>") && regexp.MustCompile(`<[a-z]+>`).MatchString(q.Expr) {
 				say("%s: a placeholder was left: %s", where, q.Expr)
-			}
-			if !strings.Contains(q.Expr, `cluster=~"$cluster"`) {
-				say("%s does not select by cluster", where)
 			}
 			for _, m := range rangeWindow.FindAllStringSubmatch(q.Expr, -1) {
 				if m[2] != "$__rate_interval" && m[2] != "$__range" && fixedWindows[*d.Uid+"/"+*p.Title] == "" {
@@ -268,6 +269,8 @@ func complaints(d dashboard.Dashboard, all map[string]dashboard.Dashboard) []str
 		case *table.Options:
 			if o.Footer == nil || len(o.Footer.Reducer) == 0 || len(o.SortBy) == 0 {
 				say("%s: footer or order is not said", where)
+			} else if text, _ := json.Marshal(p.FieldConfig.Overrides); !strings.Contains(string(text), strconv.Quote(o.SortBy[0].DisplayName)) {
+				say("%s is ordered by %s, which is no column", where, o.SortBy[0].DisplayName)
 			}
 		case *statetimeline.Options:
 			if o.Tooltip.Mode == "" || !o.Legend.ShowLegend {
@@ -330,7 +333,14 @@ func TestLinterFindsPlantedErrors(t *testing.T) {
 		"overlap":     {func(d *dashboard.Dashboard) { first(d).GridPos.W++ }, "lies over"},
 		"grid":        {func(d *dashboard.Dashboard) { first(d).GridPos.W = 30 }, "leaves the grid"},
 		"source":      {func(d *dashboard.Dashboard) { first(d).Datasource.Uid = word("prom") }, "chosen data source"},
-		"cluster":     {func(d *dashboard.Dashboard) { target(d, func(q *prometheus.Dataquery) { q.Expr = "up" }) }, "select by cluster"},
+		"title":       {func(d *dashboard.Dashboard) { first(d).Title = d.Panels[1].Panel.Title }, "no title of its own"},
+		"order": {func(d *dashboard.Dashboard) {
+			for _, p := range d.Panels {
+				if p.Panel != nil && p.Panel.Type == "table" {
+					p.Panel.Options.(*table.Options).SortBy[0].DisplayName = "Heat"
+				}
+			}
+		}, "ordered by Heat"},
 		"variable": {func(d *dashboard.Dashboard) {
 			target(d, func(q *prometheus.Dataquery) { q.Expr += ` + up{a="$rack"}` })
 		}, "$rack"},

@@ -125,7 +125,7 @@ func nodeDashboard() Dashboard {
 						0, 1).to(toGPU()).called("No clocks are limited, or this is not supported or not reported."),
 					series(12, "Energy of the node", KWh, "Energy of all GPUs in the last hour, at each point in time.",
 						q("{{node}}", total("node", "increase(gpu_energy_joules_total{"+n+"}[1h])")+" / 3.6e6")).from(
-						0).over("Energy per hour needs an hour.")),
+						0)),
 			}},
 			{Title: "Links", Lines: []Line{
 				line(8,

@@ -36,7 +36,6 @@ type Panel struct {
 	colors      map[string]string
 	links       []Link
 	text        string
-	window      string            // reason of a query with its own period
 	names       string            // what a stat shows of its series' names: "", "value_and_name", "name"
 	seriesSteps map[string][]Step // thresholds of single series of a stat
 	empty       string            // what an empty panel says; "": by what it reads
@@ -161,9 +160,6 @@ func (p Panel) called(text string) Panel { p.empty = text; return p }
 
 // to adds links.
 func (p Panel) to(links ...Link) Panel { p.links = append(slices.Clone(p.links), links...); return p }
-
-// over is the reason why the period of a rate is not $__rate_interval.
-func (p Panel) over(reason string) Panel { p.window = reason; return p }
 
 // ifUp distinguishes "not supported" from "not collected": where the expression is empty while
 // presence has data, the value is the sentinel that is shown as N/A; where both are empty, so is the panel.

@@ -24,7 +24,8 @@ type Labels []string
 
 func (l Labels) has(name string) bool { return slices.Contains(l, name) }
 
-func (l Labels) with(names ...string) Labels {
+// With returns the set with some more.
+func (l Labels) With(names ...string) Labels {
 	out := slices.Clone(l)
 	for _, n := range names {
 		if !out.has(n) {
@@ -52,18 +53,18 @@ type Known map[string]Labels
 func Metrics() Known {
 	known := Known{}
 	for _, f := range catalog.All() {
-		all := Labels(f.AllLabels()).with(ofTarget...)
+		all := Labels(f.AllLabels()).With(ofTarget...)
 		if f.Type != catalog.Histogram {
 			known[f.Name] = all
 			continue
 		}
-		known[f.Name+"_bucket"], known[f.Name+"_sum"], known[f.Name+"_count"] = all.with("le"), all, all
+		known[f.Name+"_bucket"], known[f.Name+"_sum"], known[f.Name+"_count"] = all.With("le"), all, all
 	}
 	for _, r := range alerts.Records() {
-		known[r.Name] = Labels(r.Labels).with("cluster")
+		known[r.Name] = Labels(r.Labels).With("cluster")
 	}
 	for _, e := range dashboards.Externals() {
-		known[e.Name] = Labels(e.Labels).with(ofTarget...)
+		known[e.Name] = Labels(e.Labels).With(ofTarget...)
 	}
 	return known
 }
@@ -83,6 +84,8 @@ type Checker struct {
 	// OneTarget believes that each GPU is scraped once, so that a join need not aggregate job, instance and the
 	// index away. Recording rules do: two targets of one GPU would double their sums anyway.
 	OneTarget bool
+	// Values are the values of labels, by metric, where all are known.
+	Values map[string]map[string][]string
 }
 
 // Answer parses a query and returns the labels that its series may carry. The error names what is wrong.
@@ -142,6 +145,12 @@ func (c Checker) selector(e *parser.VectorSelector) (Labels, error) {
 		if m.Name != "__name__" && !have.has(m.Name) {
 			return nil, fmt.Errorf("%s has no label %s", e.Name, m.Name)
 		}
+		values := c.Values[e.Name][m.Name]
+		for _, v := range strings.Split(m.Value, "|") { // in a runbook STATE stands for the label of the alert
+			if values != nil && m.Value != strings.ToUpper(m.Name) && !slices.Contains(values, v) {
+				return nil, fmt.Errorf("%s has no value %q of %s", e.Name, v, m.Name)
+			}
+		}
 	}
 	return have, nil
 }
@@ -180,14 +189,14 @@ func (c Checker) call(e *parser.Call) (Labels, error) {
 				return nil, err
 			}
 		}
-		return have.with(text(1)), nil
+		return have.With(text(1)), nil
 	case "label_join":
 		for i := 3; i < len(e.Args); i++ {
 			if err := need(text(i)); err != nil {
 				return nil, err
 			}
 		}
-		return have.with(text(1)), nil
+		return have.With(text(1)), nil
 	case "histogram_quantile":
 		if err := need("le"); err != nil {
 			return nil, err
@@ -218,7 +227,7 @@ func (c Checker) aggregate(e *parser.AggregateExpr) (Labels, error) {
 		return have, nil
 	case parser.COUNT_VALUES:
 		if s, ok := e.Param.(*parser.StringLiteral); ok {
-			return out.with(s.Val), nil
+			return out.With(s.Val), nil
 		}
 	}
 	return out, nil
@@ -266,7 +275,7 @@ func (c Checker) binary(e *parser.BinaryExpr) (Labels, error) {
 	}
 	if set {
 		if e.Op == parser.LOR {
-			return left.with(right...), nil
+			return left.With(right...), nil
 		}
 		return left, nil
 	}
@@ -302,14 +311,17 @@ func (c Checker) binary(e *parser.BinaryExpr) (Labels, error) {
 		switch e.LHS.(type) {
 		case *parser.ParenExpr, *parser.AggregateExpr, *parser.VectorSelector:
 		default:
+			if c.OneTarget {
+				break // nothing but readability
+			}
 			return nil, fmt.Errorf("%s group_left: put the left side in parentheses", e.Op)
 		}
-		return left.with(m.Include...), single("right", right)
+		return left.With(m.Include...), single("right", right)
 	case parser.CardOneToMany:
 		if err := included(left); err != nil {
 			return nil, err
 		}
-		return right.with(m.Include...), single("left", left)
+		return right.With(m.Include...), single("left", left)
 	}
 	if err := single("left", left); err != nil {
 		return nil, err

@@ -311,7 +311,7 @@ func runbook(t *testing.T, name string) (out []string) {
 	if name == "GPURepairRequired" {
 		text += file("gpu-reset.md")
 	}
-	known := vocabulary()
+	known := checker().Known
 	for _, m := range codeSpan.FindAllStringSubmatch(text, -1) {
 		e, err := parser.NewParser(parser.Options{}).ParseExpr(m[1])
 		if err != nil {

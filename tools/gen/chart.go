@@ -51,11 +51,7 @@ func chart(root string, files map[string][]byte) error {
 // chartDashboards adds the dashboards to the repository in both schemas, and to the chart without blanks, because a ConfigMap has little
 // room.
 func chartDashboards(files map[string][]byte) error {
-	var rules []string
-	for _, r := range alerts.Records() {
-		rules = append(rules, r.Name)
-	}
-	all, err := dashboards.Files(dashboards.All(), rules)
+	all, err := dashboards.Files(dashboards.All())
 	if err != nil {
 		return err
 	}
