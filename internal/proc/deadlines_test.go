@@ -87,7 +87,7 @@ func TestHealthIsLoggedOnce(t *testing.T) {
 	}
 	logged("log names", 1, "cannot read the names of pod logs")
 	l := n.scanner()
-	l.o.Logger = logger
+	l.found.Logger = logger
 	l.finder.o.Procfs, l.o.Finder.Procfs = filepath.Join(n.root, "missing"), filepath.Join(n.root, "missing")
 	for range 3 {
 		l.Scan(t.Context())

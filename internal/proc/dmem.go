@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -44,13 +45,15 @@ type CgroupScanner struct {
 	scan    sync.Mutex // locked during a scan; guards finder
 	finder  *Finder
 	reader  *host.Reader
-	mu      sync.Mutex // guards what follows
-	memory  map[gpu.PCIAddress][]gpu.CgroupMemory
-	health  gpu.Health
-	offered bool // the kernel has regions of NVIDIA GPUs, or there are paths
-	queried bool // Paths was called
-	paths   []string
-	owners  map[string]gpu.CgroupMemory // of paths: container and reason
+	queried atomic.Bool // Paths was called
+	last    host.Record[cgroups]
+}
+
+// cgroups is what one scan found. It is immutable.
+type cgroups struct {
+	memory map[gpu.PCIAddress][]gpu.CgroupMemory // where the kernel has regions of NVIDIA GPUs
+	paths  []string                              // else
+	owners map[string]gpu.CgroupMemory           // of paths: container and reason
 }
 
 const (
@@ -67,7 +70,9 @@ func NewCgroupScanner(o CgroupOptions) *CgroupScanner {
 	o.Interval = cmp.Or(o.Interval, 10*time.Second)
 	finder := New(o.Finder)
 	o.Finder = finder.o // with its defaults
-	return &CgroupScanner{o: o, finder: finder, reader: host.NewReader(cgroupDeadline)}
+	return &CgroupScanner{o: o, finder: finder, reader: host.NewReader(cgroupDeadline), last: host.Record[cgroups]{
+		Name: gpu.SourceCgroups, Pending: "not read yet", Failing: "cannot read GPU memory by cgroup",
+		MaxAge: keptWalks * o.Interval, Clock: o.Finder.Clock, Logger: o.Finder.Logger}}
 }
 
 // Scan reads the hierarchy once.
@@ -75,13 +80,11 @@ func (s *CgroupScanner) Scan(ctx context.Context) {
 	s.scan.Lock()
 	defer s.scan.Unlock()
 	start := s.o.Finder.Clock()
-	s.mu.Lock()
-	queried := s.queried
-	s.mu.Unlock()
 	type result struct {
 		used  []cgroupUse
 		paths []string
 	}
+	queried := s.queried.Load()
 	found, err := host.Read(ctx, s.reader, s.o.Root, func() (found result, err error) {
 		found.used, err = walkCgroups(s.o.Root)
 		if queried && len(found.used) == 0 && gone(err) == nil {
@@ -89,40 +92,24 @@ func (s *CgroupScanner) Scan(ctx context.Context) {
 		}
 		return found, err
 	})
-	paths := found.paths
-	memory := map[gpu.PCIAddress][]gpu.CgroupMemory{}
+	next := cgroups{memory: map[gpu.PCIAddress][]gpu.CgroupMemory{}, owners: map[string]gpu.CgroupMemory{}}
 	for _, u := range found.used {
 		m := gpu.CgroupMemory{Used: u.used, Limit: u.limit, Guaranteed: u.guaranteed}
 		if u.path != "" {
 			s.name(start, u.path, &m)
 		}
-		memory[u.gpu] = append(memory[u.gpu], m)
+		next.memory[u.gpu] = append(next.memory[u.gpu], m)
 	}
-	owners := make(map[string]gpu.CgroupMemory, len(paths))
-	for i, path := range paths {
+	for _, path := range found.paths {
 		var m gpu.CgroupMemory
 		s.name(start, path, &m)
-		paths[i] = filepath.Join(s.o.Root, path)
-		owners[paths[i]] = m
+		next.paths = append(next.paths, filepath.Join(s.o.Root, path))
+		next.owners[filepath.Join(s.o.Root, path)] = m
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if ctx.Err() != nil {
-		return
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil // no dmem controller, or cgroup v1: nothing is offered
 	}
-	s.health.Took(s.o.Finder.Clock().Sub(start))
-	switch {
-	case err == nil:
-		s.offered = len(memory) > 0 || len(paths) > 0
-		s.memory, s.paths, s.owners = memory, paths, owners
-		s.health.Succeeded(s.o.Finder.Clock())
-	case errors.Is(err, fs.ErrNotExist):
-		s.offered, s.memory, s.paths, s.owners = false, nil, nil, nil
-	default:
-		if s.health.Failed(err.Error()) {
-			s.o.Finder.Logger.Warn("cannot read GPU memory by cgroup", "err", err)
-		}
-	}
+	_ = s.last.Set(ctx, start, next, err)
 }
 
 // name sets the container of a path, or the reason why it has none.
@@ -141,20 +128,14 @@ func (s *CgroupScanner) name(now time.Time, path string, m *gpu.CgroupMemory) {
 // Paths returns the cgroups for which the driver is to be queried, none where the kernel charges for NVIDIA GPUs or the
 // last scan is too old. None of them is below another. The first scan after the first call lists them.
 func (s *CgroupScanner) Paths() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.queried = true
-	if !s.health.Fresh(s.o.Finder.Clock(), keptWalks*s.o.Interval) {
-		return nil
-	}
-	return s.paths
+	s.queried.Store(true)
+	last, _ := s.last.Value()
+	return last.paths
 }
 
 // Owner returns the container of one of Paths, or the reason why it has none.
 func (s *CgroupScanner) Owner(path string) (gpu.Container, gpu.UnattributedReason) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if m, ok := s.owners[path]; ok {
+	if m, ok := s.last.Last().owners[path]; ok {
 		return m.Container, m.Reason
 	}
 	return gpu.Container{}, gpu.UnattributedUnresolved
@@ -163,19 +144,14 @@ func (s *CgroupScanner) Owner(path string) (gpu.Container, gpu.UnattributedReaso
 // Memory returns what each GPU's memory is charged to, for the GPUs that the kernel charges for. It is nil if the last
 // scan is too old.
 func (s *CgroupScanner) Memory() map[gpu.PCIAddress][]gpu.CgroupMemory {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.health.Fresh(s.o.Finder.Clock(), keptWalks*s.o.Interval) {
-		return nil
-	}
-	return s.memory
+	last, _ := s.last.Value()
+	return last.memory
 }
 
 // Source returns the health of the hierarchy, if the kernel charges for NVIDIA GPUs.
 func (s *CgroupScanner) Source() (gpu.Source, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.health.Source(gpu.SourceCgroups, "not read yet", s.o.Finder.Clock(), keptWalks*s.o.Interval), s.offered
+	last := s.last.Last()
+	return s.last.Source(), len(last.memory) > 0 || len(last.paths) > 0
 }
 
 // cgroupUse is memory of one GPU that is charged to one cgroup and not to those below it. The one with an empty path

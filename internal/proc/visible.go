@@ -48,12 +48,16 @@ type VisibleScanner struct {
 	finder   *Finder
 	environ  map[process]string // values of visibleDevices
 
-	mu         sync.Mutex // guards what follows
-	containers []visible  // replaced, never changed
-	health     gpu.Health
-	cache      []gpu.VisibleGPU
-	cacheOf    *gpu.Inventory
-	cached     bool // cache is of containers
+	found host.Record[*scan]
+}
+
+// scan is what one scan found, and its last resolution.
+type scan struct {
+	containers []visible // never changed
+
+	mu      sync.Mutex // guards what follows
+	cache   []gpu.VisibleGPU
+	cacheOf *gpu.Inventory
 }
 
 // process is one process of all that ever had its PID.
@@ -87,10 +91,9 @@ func NewVisibleScanner(o ScannerOptions) *VisibleScanner {
 	o.Interval = cmp.Or(o.Interval, time.Minute)
 	finder := New(o.Finder)
 	o.Finder = finder.o // with its defaults
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	return &VisibleScanner{o: o, finder: finder, environ: map[process]string{}}
+	return &VisibleScanner{o: o, finder: finder, environ: map[process]string{}, found: host.Record[*scan]{
+		Name: gpu.SourceVisible, Pending: "no scan has finished yet", Failing: "cannot determine all GPUs visible in containers",
+		MaxAge: keptScans * o.Interval, Clock: o.Finder.Clock, Logger: o.Logger}}
 }
 
 // Scan scans once. A container whose /dev does not respond is left out.
@@ -99,35 +102,16 @@ func (s *VisibleScanner) Scan(ctx context.Context) {
 	defer s.scanning.Unlock()
 	start := s.o.Finder.Clock()
 	containers, denied, hung, err := s.scan(ctx)
-
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if ctx.Err() != nil {
-		return
-	}
-	end := s.o.Finder.Clock()
-	s.health.Took(end.Sub(start))
-	changed, message := false, ""
 	switch {
 	case err != nil:
-		message = "cannot list processes: " + err.Error()
-		changed = s.health.Failed(message)
+		err = fmt.Errorf("cannot list processes: %w", err)
 	case hung != nil:
-		message = hung.Error()
-		changed = s.health.Partial(end, 1, message)
+		err = &host.Partial{Errors: 1, Message: hung.Error()}
 	case denied > 0:
-		message = fmt.Sprintf("%d containers are not accessible: permission denied; add the capability SYS_PTRACE, "+
-			"and with AppArmor the profile unconfined", denied)
-		changed = s.health.Partial(end, denied, message)
-	default:
-		s.health.Succeeded(end)
+		err = &host.Partial{Errors: denied, Message: fmt.Sprintf("%d containers are not accessible: permission denied; "+
+			"add the capability SYS_PTRACE, and with AppArmor the profile unconfined", denied)}
 	}
-	if changed {
-		s.o.Logger.Warn("cannot determine all GPUs visible in containers", "err", message)
-	}
-	if err == nil {
-		s.containers, s.cached = containers, false
-	}
+	_ = s.found.Set(ctx, start, &scan{containers: containers}, err)
 }
 
 // scan finds the first process of each container and reads what is visible to it.
@@ -254,17 +238,18 @@ func (v *visible) has(c *gpu.InventoryGPU) bool {
 // Visible returns the GPUs that are visible in containers, by container, then GPU of the inventory. It reads no file.
 // The result is shared and immutable.
 func (s *VisibleScanner) Visible(inv *gpu.Inventory) []gpu.VisibleGPU {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if inv == nil || len(s.containers) == 0 || !s.health.Fresh(s.o.Finder.Clock(), keptScans*s.o.Interval) {
+	last, ok := s.found.Value()
+	if inv == nil || !ok || len(last.containers) == 0 {
 		return nil
 	}
-	if s.cached && s.cacheOf == inv {
-		return s.cache
+	last.mu.Lock()
+	defer last.mu.Unlock()
+	if last.cacheOf == inv {
+		return last.cache
 	}
 	var out []gpu.VisibleGPU
-	for i := range s.containers {
-		v := &s.containers[i]
+	for i := range last.containers {
+		v := &last.containers[i]
 		var named []gpu.UUID
 		if v.list != "" && s.o.Named != nil {
 			named = s.o.Named(inv, v.list)
@@ -276,14 +261,9 @@ func (s *VisibleScanner) Visible(inv *gpu.Inventory) []gpu.VisibleGPU {
 			}
 		}
 	}
-	s.cache, s.cacheOf, s.cached = out, inv, true
+	last.cache, last.cacheOf = out, inv
 	return out
 }
 
 // Source returns the health of the scan.
-func (s *VisibleScanner) Source() gpu.Source {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := s.o.Finder.Clock()
-	return s.health.Source(gpu.SourceVisible, "no scan has finished yet", now, keptScans*s.o.Interval)
-}
+func (s *VisibleScanner) Source() gpu.Source { return s.found.Source() }

@@ -39,91 +39,65 @@ type Options struct {
 
 // Jobs has the GPU allocations of Slurm's jobs. All methods are safe for concurrent use; only Poll reads files.
 type Jobs struct {
-	o      Options
-	reader *host.Reader
-
+	dir     string
+	reader  *host.Reader
 	polling sync.Mutex // locked during a Poll
-
-	mu     sync.Mutex // guards what follows
-	health gpu.Health
-	last   *mapping // nil before; replaced, never changed
+	last    host.Record[*mapping]
 }
 
 // New returns a Jobs; it reads nothing yet.
 func New(o Options) *Jobs {
-	o.MaxAge = cmp.Or(o.MaxAge, 5*time.Minute)
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
-	return &Jobs{o: o, reader: host.NewReader(readTimeout)}
+	return &Jobs{dir: o.Dir, reader: host.NewReader(readTimeout), last: host.Record[*mapping]{Name: gpu.SourceJobs,
+		Pending: "Slurm job mapping not read yet", Failing: "cannot read the Slurm job mapping",
+		MaxAge: cmp.Or(o.MaxAge, 5*time.Minute), Clock: o.Clock, Logger: o.Logger}}
 }
 
 // Poll reads the directory once. Errors are in the health of the source.
 func (j *Jobs) Poll(ctx context.Context) {
 	j.polling.Lock()
 	defer j.polling.Unlock()
-	start := j.o.Clock()
+	start := j.last.Clock()
 	type read struct {
 		mapping  *mapping
 		problems []string
 	}
-	next, err := host.Read(ctx, j.reader, j.o.Dir, func() (r read, err error) {
-		r.mapping, r.problems, err = readMapping(j.o.Dir)
+	next, err := host.Read(ctx, j.reader, j.dir, func() (r read, err error) {
+		r.mapping, r.problems, err = readMapping(j.dir)
 		return r, err
 	})
-	if ctx.Err() != nil {
-		return // the end of this program is no failure of the directory
-	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	end := j.o.Clock()
-	j.health.Took(end.Sub(start))
-	changed, message := false, ""
-	switch {
-	case err != nil:
-		message = j.explain(err)
-		changed = j.health.Failed(message)
-	case len(next.problems) > 0:
-		message = next.problems[0]
-		if more := len(next.problems) - 1; more > 0 {
-			message = fmt.Sprintf("%s; and %d more errors", message, more)
+	if err != nil {
+		err = j.explain(err)
+	} else {
+		next.mapping.setSince(j.last.Last(), j.last.Clock())
+		if n := len(next.problems); n == 1 {
+			err = &host.Partial{Errors: n, Message: next.problems[0]}
+		} else if n > 1 {
+			err = &host.Partial{Errors: n, Message: fmt.Sprintf("%s; and %d more errors", next.problems[0], n-1)}
 		}
-		changed = j.health.Partial(end, len(next.problems), message)
-	default:
-		j.health.Succeeded(end)
 	}
-	if changed {
-		j.o.Logger.Warn("cannot read the Slurm job mapping", "err", message)
-	}
-	if err == nil {
-		next.mapping.setSince(j.last, end)
-		j.last = next.mapping
-	}
+	_ = j.last.Set(ctx, start, next.mapping, err)
 }
 
-func (j *Jobs) explain(err error) string {
+func (j *Jobs) explain(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return j.o.Dir + " does not exist: mount it read-only, or set its path"
+		return errors.New(j.dir + " does not exist: mount it read-only, or set its path")
 	case errors.Is(err, fs.ErrPermission):
-		return j.o.Dir + ": permission denied: run as user 0"
+		return errors.New(j.dir + ": permission denied: run as user 0")
 	}
-	return err.Error()
+	return err
 }
 
 // Allocations resolves the last mapping against the GPUs of inv; nil is a node without GPUs. Jobs on the same GPU have
 // equal shares of it: the mapping does not have theirs.
 func (j *Jobs) Allocations(inv *gpu.Inventory) gpu.Allocations {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	now := j.o.Clock()
-	a := gpu.Allocations{Configured: true, Known: j.health.Fresh(now, j.o.MaxAge)}
-	a.Sources = []gpu.Source{j.health.Source(gpu.SourceJobs, "Slurm job mapping not read yet", now, j.o.MaxAge)}
-	if a.Known {
-		j.last.resolve(inv, &a)
+	last, known := j.last.Value()
+	a := gpu.Allocations{Configured: true, Known: known, Sources: []gpu.Source{j.last.Source()}}
+	if known {
+		last.resolve(inv, &a)
 	}
 	return a
 }

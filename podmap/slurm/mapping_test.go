@@ -191,7 +191,7 @@ func TestHealthOfTheMapping(t *testing.T) {
 	tick = time.Second
 	j.Poll(t.Context())
 	tick = 0
-	if s := source(); !s.Up || s.Duration != gpu.Some(time.Second) || s.LastSuccess != gpu.Some(now) {
+	if s := source(); !s.Up || s.Duration != gpu.Some(2*time.Second) || s.LastSuccess != gpu.Some(now) {
 		t.Errorf("%+v", s)
 	}
 	write("0", "a b\nc d\n")
@@ -235,7 +235,7 @@ func TestHealthOfTheMapping(t *testing.T) {
 	if j.Poll(ended); fmt.Sprint(source()) != before {
 		t.Errorf("the end of the program: %+v", source())
 	}
-	if got := j.explain(&os.PathError{Op: "open", Path: dir, Err: syscall.EACCES}); got != dir+": permission denied: run as user 0" {
+	if got := j.explain(&os.PathError{Op: "open", Path: dir, Err: syscall.EACCES}).Error(); got != dir+": permission denied: run as user 0" {
 		t.Error(got)
 	}
 	if n := strings.Count(log.String(), `level=WARN msg="cannot read the Slurm job mapping" err=`); n != 4 || strings.Count(log.String(),

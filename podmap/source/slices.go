@@ -9,10 +9,10 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/host"
 )
 
 // SliceDevice is what a DRA driver publishes about one device of this node.
@@ -46,42 +46,31 @@ type SliceLister struct {
 	apiClient // only Run uses it
 	version   string
 	sleep     func(context.Context, time.Duration)
-
-	mu     sync.Mutex // guards what follows
-	table  *Slices    // nil before the first list
-	health gpu.Health
+	table     host.Record[*Slices]
 }
 
 // NewSliceLister returns a SliceLister; it connects to nothing yet.
 func NewSliceLister(api APIOptions, o Options) *SliceLister {
-	return &SliceLister{Options: o, apiClient: newAPIClient(api, "list on resourceslices"), version: "v1", sleep: sleepUntil}
+	return &SliceLister{Options: o, apiClient: newAPIClient(api, "list on resourceslices"), version: "v1", sleep: sleepUntil,
+		table: host.Record[*Slices]{Name: gpu.SourceSlices, Pending: "no response from the API server yet",
+			Failing: "cannot list resource slices", Again: "resource slices listed again", MaxAge: o.MaxAge + slicesInterval,
+			Clock: o.Clock, Logger: o.Logger}}
 }
 
 // Run lists until ctx is done.
 func (l *SliceLister) Run(ctx context.Context) {
 	for ctx.Err() == nil {
-		start := l.Clock()
+		start, wait := l.Clock(), slicesInterval
 		table, err := l.list(ctx)
-		if ctx.Err() != nil {
+		if err != nil {
+			err = errors.New(l.explain(err))
+		}
+		if err = l.table.Set(ctx, start, table, err); ctx.Err() != nil {
 			return
 		}
-		l.mu.Lock()
-		l.health.Took(l.Clock().Sub(start))
-		wait := slicesInterval
-		switch {
-		case err != nil:
-			if message := l.explain(err); l.health.Failed(message) {
-				l.Logger.Warn("cannot list resource slices", "err", message)
-			}
-			wait = Backoff(l.health.Failures(), firstRetry, maxRetry, l.api.Jitter)
-		default:
-			if l.health.Succeeded(l.Clock()) > 0 {
-				l.Logger.Info("resource slices listed again")
-			}
-			l.table = table
-		}
-		l.mu.Unlock()
-		if err == nil && l.api.Changed != nil {
+		if err != nil {
+			wait = Backoff(l.table.Failures(), firstRetry, maxRetry, l.api.Jitter)
+		} else if l.api.Changed != nil {
 			l.api.Changed()
 		}
 		l.sleep(ctx, wait)
@@ -90,20 +79,15 @@ func (l *SliceLister) Run(ctx context.Context) {
 
 // Value is what was listed last; nil before the first list, and when it is too old.
 func (l *SliceLister) Value() *Slices {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.health.Failures() > 0 && !l.health.Fresh(l.Clock(), l.MaxAge+slicesInterval) {
-		return nil
+	if l.table.Failures() == 0 {
+		return l.table.Last()
 	}
-	return l.table
+	table, _ := l.table.Value()
+	return table
 }
 
 // Source implements Source.
-func (l *SliceLister) Source() gpu.Source {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.health.Source(gpu.SourceSlices, "no response from the API server yet", l.Clock(), l.MaxAge+slicesInterval)
-}
+func (l *SliceLister) Source() gpu.Source { return l.table.Source() }
 
 // list lists in the newest version of the group that the server has: v1 since Kubernetes 1.34.
 func (l *SliceLister) list(ctx context.Context) (*Slices, error) {
