@@ -143,16 +143,12 @@ const checkPolls = 4
 const checkWait = 6 * time.Second
 
 func check(ctx context.Context, c *config, e *exporter) report {
-	if e.cgroups != nil {
-		e.cgroups.Paths() // lists them for the first poll
-	}
 	watching, stop := context.WithCancel(ctx)
 	var watches sync.WaitGroup
-	if e.kmsg != nil {
-		watches.Go(func() { _ = e.kmsg.Run(watching, e.sampler.Event) })
-	}
-	if e.pods != nil {
-		watches.Go(func() { e.pods.Watch(watching) })
+	for _, r := range e.rooms {
+		for _, watch := range r.watches {
+			watches.Go(func() { watch(watching) })
+		}
 	}
 	defer watches.Wait()
 	defer stop()
