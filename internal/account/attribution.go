@@ -35,10 +35,10 @@ func (l *Ledger) settleModes(c *device, users Users) {
 		if p.kind == spareSlices {
 			continue // cannot be busy
 		}
-		hasUnresolved := p.mode == modeProcess && l.hasUnresolved(c, p, users)
+		unresolved := p.mode == modeProcess && l.hasUnresolved(c, p, users)
 		for _, h := range p.rows {
 			how := how
-			if hasUnresolved && !l.seen(c, p, h.row.key.container, users) {
+			if unresolved && !l.seen(c, p, h.row.key.container, users) {
 				how = attributionNone
 			}
 			if rank[how] < rank[h.row.attribution] {

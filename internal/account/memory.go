@@ -86,9 +86,9 @@ func (l *Ledger) attributeProcesses(c *device, users Users) (given gpu.Bytes, me
 	// Where an MPS server stands for its clients, the list does not have all of a container's processes.
 	collapsed := len(c.servers) > 0 && hidesClients(c.id)
 	for _, p := range c.parts {
-		hasUnresolved := len(p.rows) > 0 && l.hasUnresolved(c, p, users)
+		unresolved := len(p.rows) > 0 && l.hasUnresolved(c, p, users)
 		for _, h := range p.rows {
-			if !collapsed && !(hasUnresolved && !l.seen(c, p, h.row.key.container, users)) {
+			if !collapsed && !(unresolved && !l.seen(c, p, h.row.key.container, users)) {
 				h.row.hasMemory, h.row.counted, h.row.memorySource = true, true, memoryOfProcesses // not listed: a measured zero
 			}
 		}

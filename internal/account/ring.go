@@ -107,7 +107,7 @@ func (r *ring) add(samples gpu.Ring, idle bool, elapsed float64, reject func()) 
 		}
 	}
 	in.sampled = true
-	var attributeUser int64
+	var lastBusy int64
 	for i, s := range fresh {
 		gap := float64(s.Time-r.last) * microsecond
 		// The period of a rejected sample is unknown: this one's starts after it.
@@ -138,12 +138,12 @@ func (r *ring) add(samples gpu.Ring, idle bool, elapsed float64, reject func()) 
 		in.busy += v * window
 		in.peak = max(in.peak, v)
 		if v > 0 {
-			in.wasBusy, attributeUser = true, s.Time
+			in.wasBusy, lastBusy = true, s.Time
 		}
 		r.last = s.Time
 	}
 	if in.wasBusy {
-		in.sinceBusy = float64(r.last-attributeUser) * microsecond
+		in.sinceBusy = float64(r.last-lastBusy) * microsecond
 	}
 	r.stopped = false
 	return in

@@ -936,7 +936,7 @@ func TestSteadyCost(t *testing.T) {
 		}
 		return n
 	}
-	for pollGroup, c := range map[string]struct {
+	for name, c := range map[string]struct {
 		read func()
 		most uint64
 	}{
@@ -946,7 +946,7 @@ func TestSteadyCost(t *testing.T) {
 		"slow":   {func() { slow(t, c) }, 53},
 	} {
 		if n := calls(c.read); n > c.most {
-			t.Errorf("the %s poll group takes %d driver calls, more than %d", pollGroup, n, c.most)
+			t.Errorf("the %s poll group takes %d driver calls, more than %d", name, n, c.most)
 		}
 	}
 }

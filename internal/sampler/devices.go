@@ -176,10 +176,10 @@ func (s *Sampler) accept(a *reading) {
 			}) {
 				t.samplesSoon = s.clock + churn
 			}
-			if m, loggedState := a.medium.Memory.Get(); loggedState {
+			if m, ok := a.medium.Memory.Get(); ok {
 				t.memory = gpu.Some(m.Total)
 			}
-			if action, loggedState := a.medium.Recovery.Get(); loggedState {
+			if action, ok := a.medium.Recovery.Get(); ok {
 				if before, had := t.recovery.Get(); had && before != action {
 					t.slow.due = true
 				}
@@ -195,9 +195,9 @@ func (s *Sampler) accept(a *reading) {
 	if a.renewed {
 		t.notOffered = a.notOffered
 	}
-	for i, durations := range a.durations {
-		if a.attempted[i] && durations >= s.durations[i].Or(0) {
-			s.durations[i] = gpu.Some(durations)
+	for i, took := range a.durations {
+		if a.attempted[i] && took >= s.durations[i].Or(0) {
+			s.durations[i] = gpu.Some(took)
 		}
 	}
 	for i, err := range a.errs {

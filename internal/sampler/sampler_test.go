@@ -83,12 +83,12 @@ func TestRoundOfAHealthyNode(t *testing.T) {
 		if intent := []string{gpu.SourceNVML, gpu.SourceEvents, gpu.SourceKmsg, gpu.SourcePodResources}; !slices.Equal(names, intent) {
 			t.Errorf("sources %v, want %v", names, intent)
 		}
-		var pollGroups []gpu.PollGroup
+		var groups []gpu.PollGroup
 		for _, l := range v.PollGroups {
-			pollGroups = append(pollGroups, l.PollGroup)
+			groups = append(groups, l.PollGroup)
 		}
-		if intent := []gpu.PollGroup{gpu.PollFast, gpu.PollMedium, gpu.PollSlow, gpu.PollKubelet}; !slices.Equal(pollGroups, intent) {
-			t.Errorf("poll groups %v", pollGroups)
+		if intent := []gpu.PollGroup{gpu.PollFast, gpu.PollMedium, gpu.PollSlow, gpu.PollKubelet}; !slices.Equal(groups, intent) {
+			t.Errorf("poll groups %v", groups)
 		}
 		c := s.dev(0)
 		if c.State != gpu.DeviceUp || !c.Fast.Present() || !c.Medium.Present() || !c.Slow.Present() || len(c.LastRead) != 3 {

@@ -146,16 +146,16 @@ func (s *Sampler) sources() []gpu.Source {
 		Duration: s.durations[pollFast], Message: message}}
 	if s.session.state == sessionOpen {
 		s.eventWatch.Lock()
-		eventSession := gpu.Source{Name: gpu.SourceEvents, Up: s.eventWatch.err == nil && !s.eventWatch.at.IsZero(),
+		events := gpu.Source{Name: gpu.SourceEvents, Up: s.eventWatch.err == nil && !s.eventWatch.at.IsZero(),
 			Errors: s.eventWatch.errors}
 		if !s.eventWatch.at.IsZero() {
-			eventSession.LastSuccess = gpu.Some(s.eventWatch.at)
+			events.LastSuccess = gpu.Some(s.eventWatch.at)
 		}
 		if s.eventWatch.err != nil {
-			eventSession.Message = s.eventWatch.err.Error()
+			events.Message = s.eventWatch.err.Error()
 		}
 		s.eventWatch.Unlock()
-		out = append(out, eventSession)
+		out = append(out, events)
 	}
 	return slices.Concat(out, s.others, s.allocations.Sources)
 }
@@ -165,14 +165,14 @@ func (s *Sampler) notes() []string {
 	var out []string
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	st := &s.session
-	driverError := s.driverError()
+	failure := s.driverError()
 	switch {
 	case s.paused():
 		add("NVML is shut down because a MIG change is pending; readings resume in at most %s.",
 			(st.pausedUntil - s.clock).Round(time.Second))
 	case st.op != "" && s.o.Watch().Sub(st.opStarted) >= s.o.Deadline:
 		add("The driver hangs: %s. Check the kernel log for XIDs and hung tasks; restarting the exporter does not "+
-			"help.", driverError)
+			"help.", failure)
 	case st.mismatch:
 		add("The driver was upgraded while the exporter had its library loaded: %s", st.message)
 	case st.state != sessionOpen && errors.Is(st.hint, gpu.ErrNoDriver):
@@ -181,9 +181,9 @@ func (s *Sampler) notes() []string {
 	case st.state != sessionOpen && st.message != "":
 		add("NVML cannot be initialized: %s. The exporter retries.", st.message)
 	case st.state != sessionOpen:
-		add("%s.", driverError)
-	case driverError != "":
-		add("NVML is initialized, but %s.", driverError)
+		add("%s.", failure)
+	case failure != "":
+		add("NVML is initialized, but %s.", failure)
 	case len(s.devs) == 0:
 		add("The driver lists no GPU.")
 	}

@@ -136,8 +136,8 @@ func sumsClose(t *testing.T, f *fleet.Fleet, length time.Duration) {
 				c := &v.GPUs[k]
 				d, g := device[c.UUID], attributed[c.UUID]
 				elapsed := 0.0
-				for usedMemory, s := range c.GPUSeconds {
-					elapsed += grow(now, [4]string{string(c.UUID), "state", string(usedMemory)}, float64(s))
+				for state, s := range c.GPUSeconds {
+					elapsed += grow(now, [4]string{string(c.UUID), "state", string(state)}, float64(s))
 				}
 				d.seconds += elapsed
 				if before != nil && !restarted && !near(elapsed, v.At.Sub(before.At).Seconds()) {

@@ -47,9 +47,9 @@ func TestTruthOfPartsIsTheWhole(t *testing.T) {
 	f := newFleet(t, fleet.Demo(9))
 	mid, end := someDay.Add(7*time.Hour+13*time.Second), someDay.Add(20*time.Hour)
 	whole := f.Truth(someDay, end)
-	for usedMemory, want := range whole.GPUs {
-		if got := f.Truth(someDay, mid).GPUs[usedMemory] + f.Truth(mid, end).GPUs[usedMemory]; !near(float64(got), float64(want)) {
-			t.Errorf("%s: %v in parts, %v in whole", usedMemory, got, want)
+	for id, want := range whole.GPUs {
+		if got := f.Truth(someDay, mid).GPUs[id] + f.Truth(mid, end).GPUs[id]; !near(float64(got), float64(want)) {
+			t.Errorf("%s: %v in parts, %v in whole", id, got, want)
 		}
 	}
 	if !reflect.DeepEqual(whole, newFleet(t, fleet.Demo(9)).Truth(someDay, end)) {

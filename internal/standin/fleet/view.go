@@ -30,12 +30,12 @@ func (f *Fleet) View(i int, at time.Time) *gpu.View {
 		}
 	}
 	n.mu.Lock()
-	allCounters := n.allCounters(p, t)
+	counters := n.allCounters(p, t)
 	n.mu.Unlock()
-	return n.view(p, np, t, allCounters)
+	return n.view(p, np, t, counters)
 }
 
-func (n *node) view(p *plan, np *nodePlan, t stamp, allCounters []*counters) *gpu.View {
+func (n *node) view(p *plan, np *nodePlan, t stamp, all []*counters) *gpu.View {
 	started := np.started(t)
 	v := &gpu.View{
 		At: n.rack.fleet.time(t), Node: n.name, Build: gpu.Build{Version: "1.0.0", Revision: "standin",
@@ -60,9 +60,9 @@ func (n *node) view(p *plan, np *nodePlan, t stamp, allCounters []*counters) *gp
 	allocated, offered := map[string]int{}, map[string]int{}
 	for i := range n.gpus {
 		pl := n.place(np, i)
-		n.fill(&v.GPUs[i], i, pl, t, allCounters[i])
+		n.fill(&v.GPUs[i], i, pl, t, all[i])
 		v.Devices[v.GPUs[i].State]++
-		n.containers(v, i, pl, t, allCounters[i], pods)
+		n.containers(v, i, pl, t, all[i], pods)
 		for slot := range pl.shares {
 			r := n.rack.resource(slot)
 			if v.GPUs[i].State == gpu.DeviceUp {

@@ -152,19 +152,19 @@ func rowsMarkdown(b *strings.Builder, rows []compat.Row) string {
 	type line struct{ names, next, query, differs string }
 	var lines []line
 	uses := map[string]int{}
-	promQL := queries()
+	write := queries()
 	for _, r := range rows {
-		l := line{names: "`" + r.Name + "`", query: "`" + promQL(r.GPU) + "`", differs: r.Differs}
+		l := line{names: "`" + r.Name + "`", query: "`" + write(r.GPU) + "`", differs: r.Differs}
 		if r.Instance != nil && r.Instance.Of != nil {
-			instance := promQL(r.Instance)
-			if of := promQL(r.GPU); instance != strings.ReplaceAll(of, "gpu_", "gpu_mig_") {
+			instance := write(r.Instance)
+			if of := write(r.GPU); instance != strings.ReplaceAll(of, "gpu_", "gpu_mig_") {
 				l.query += "; instance: `" + instance + "`"
 			} else {
 				l.names += " (MIG)"
 			}
 		}
 		if r.Container != nil {
-			l.query += "; container: `" + promQL(r.Container) + "`"
+			l.query += "; container: `" + write(r.Container) + "`"
 		}
 		if r.Renamed != "" {
 			l.next = "`" + r.Renamed + "`"

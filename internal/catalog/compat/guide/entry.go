@@ -26,16 +26,16 @@ func Entries(release compat.Release) ([]Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	rows, promQL := p.Rows(), queries()
+	rows, write := p.Rows(), queries()
 	var out []Entry
 	for i, f := range p.Families() {
 		e := Entry{Name: f.Name, Labels: f.Labels, Factor: 1}
 		if i < len(rows) {
 			r := rows[i]
 			u := r.UnitIn(release)
-			e.Differs, e.Query, e.Factor = r.Differs, promQL(r.GPU), max(1, u.Times)/max(1, u.By)
+			e.Differs, e.Query, e.Factor = r.Differs, write(r.GPU), max(1, u.Times)/max(1, u.By)
 			if r.Container != nil {
-				e.Container = strings.ReplaceAll(promQL(r.Container), "node, uuid", "node, uuid, namespace, pod, container")
+				e.Container = strings.ReplaceAll(write(r.Container), "node, uuid", "node, uuid, namespace, pod, container")
 			}
 		}
 		out = append(out, e)
