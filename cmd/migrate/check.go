@@ -48,7 +48,8 @@ type checker struct {
 }
 
 func newChecker(rewrite bool) (*checker, error) {
-	c := &checker{map[string]entry{}, map[string]bool{}, rewrite, parser.NewParser(parser.Options{EnableExperimentalFunctions: true})}
+	c := &checker{map[string]entry{}, map[string]bool{}, rewrite,
+		parser.NewParser(parser.Options{EnableExperimentalFunctions: true})}
 	for _, release := range []compat.Release{compat.NvidiaSMI, compat.DCGM49, compat.DCGM48} { // the last one wins
 		list, err := guide.Entries(release)
 		if err != nil {
@@ -116,6 +117,7 @@ func (c *checker) check(q query) (_ result, ours bool) {
 		}
 		return r, foreign.MatchString(q.Text)
 	}
+	own := false // target or objects of the other exporter
 	known := map[string]bool{"le": true, metricName: true}
 	label := func(name string) {
 		bare := strings.TrimPrefix(name, "exported_")
@@ -141,15 +143,20 @@ func (c *checker) check(q query) (_ result, ours bool) {
 		if !ok {
 			return nil
 		}
-		name := v.Name
-		for _, m := range v.LabelMatchers {
-			if m.Name == metricName && name == "" {
-				name = m.Value
-			}
-		}
+		name := nameOf(v)
 		if !foreign.MatchString(name) {
 			for _, l := range v.LabelMatchers {
 				known[l.Name] = true
+				switch {
+				case !exporter.MatchString(l.Value):
+				case name == "up" || strings.HasPrefix(name, "scrape_"):
+					own = true
+					because(differs, "%s: the target is gpu-exporter's: set compat.job, or use up{job=\"gpu-exporter\"} for the "+
+						"target and gpu_device_up for a GPU that is not readable", v)
+				default:
+					own = true
+					because(differs, "%s: select the objects of gpu-exporter", v)
+				}
 			}
 			joined = true
 			return nil
@@ -199,7 +206,7 @@ func (c *checker) check(q query) (_ result, ours bool) {
 		return nil
 	})
 	if !ours {
-		return r, false
+		return r, own
 	}
 	parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
 		switch n := node.(type) {
@@ -235,6 +242,20 @@ func (c *checker) check(q query) (_ result, ours bool) {
 		}
 	}
 	return r, true
+}
+
+// nameOf is the name of a selector, also by a matcher; empty of none.
+func nameOf(v *parser.VectorSelector) string {
+	if v == nil {
+		return ""
+	}
+	name := v.Name
+	for _, m := range v.LabelMatchers {
+		if m.Name == metricName && name == "" {
+			name = m.Value
+		}
+	}
+	return name
 }
 
 // alternatives are the names with a supported metric on the other side of an or.

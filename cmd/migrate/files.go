@@ -56,6 +56,8 @@ var (
 	labelValues = regexp.MustCompile(`^\s*label_values\((.+),\s*[A-Za-z_]\w*\s*\)\s*$`)
 	queryResult = regexp.MustCompile(`^\s*query_result\((.+)\)\s*$`)
 	foreign     = regexp.MustCompile(`(?i)\b(DCGM_|nvidia_smi_)\w+`)
+	// exporter matches names of the other exporters' jobs and objects, in a selector too.
+	exporter = regexp.MustCompile(`(?i)\bdcgm\b|dcgm-exporter|nvidia[-_]gpu[-_]exporter`)
 )
 
 // walk finds queries by the keys under which dashboards, rules and autoscalers have them.
@@ -69,6 +71,12 @@ func walk(where string, node any) []query {
 	case map[string]any:
 		if name, ok := firstString(n, "title", "alert", "record", "name"); ok {
 			where += ": " + name
+		}
+		if meta, ok := n["metadata"].(map[string]any); ok { // of an object of Kubernetes, also of a list
+			if name, ok := firstString(meta, "name"); ok {
+				namespace, _ := meta["namespace"].(string)
+				where = strings.TrimSpace(fmt.Sprintf("%s: %v %s", where, n["kind"], path.Join(namespace, name)))
+			}
 		}
 		as, _ := n["record"].(string)
 		if series, ok := n["seriesQuery"].(string); ok { // prometheus-adapter
@@ -87,7 +95,7 @@ func walk(where string, node any) []query {
 			switch {
 			case !isText:
 				out = append(out, walk(where, x)...)
-			case !foreign.MatchString(text):
+			case !foreign.MatchString(text) && !exporter.MatchString(text):
 			case key == "expr" || key == "query" || key == "definition" || key == "timeSeriesQueryLanguage" ||
 				key == "prometheusQuery":
 				for _, form := range []*regexp.Regexp{labelValues, queryResult} {

@@ -228,15 +228,22 @@ spec: {triggers: [{metadata: {query: 'avg(DCGM_FI_PROF_GR_ENGINE_ACTIVE{exported
 rules: [{seriesQuery: 'DCGM_FI_DEV_GPU_UTIL{pod!=""}', metricsQuery: 'avg(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)'}]
 ---
 groups: [{rules: [{alert: Link, expr: DCGM_EXP_P2P_STATUS == 0}, {alert: Own, expr: up == 0}]}]
+---
+kind: List
+items:
+- kind: PrometheusRule
+  metadata: {name: gpu, namespace: monitoring}
+  spec: {groups: [{rules: [{alert: Gone, expr: 'absent(up{job=~".*dcgm.*"})'}]}]}
 `
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	check := exec.Command(program, "check", file)
 	out, _ := check.Output()
-	for _, want := range []string{"9 queries: 4 supported, 4 supported with a difference, 1 not supported",
+	for _, want := range []string{"10 queries: 4 supported, 5 supported with a difference, 1 not supported",
 		"DCGM_EXP_P2P_STATUS: links are exported",
-		"compat.honorLabels=false", "Link: not supported"} {
+		"compat.honorLabels=false", "Link: not supported", ": PrometheusRule monitoring/gpu: Gone: supported with a difference",
+		"use up{job=\"gpu-exporter\"}"} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("%q is missing", want)
 		}
