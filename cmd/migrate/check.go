@@ -32,6 +32,7 @@ type result struct {
 	Reasons      []string `json:",omitempty"` // of each difference, and of what is missing
 	Settings     []string `json:",omitempty"` // that it needs
 	Rewritten    string   `json:",omitempty"`
+	Differences  []string `json:",omitempty"` // of the rewritten query
 }
 
 // entry is a family, and the page that it is on.
@@ -135,7 +136,6 @@ func (c *checker) check(q query) (_ result, ours bool) {
 			}
 		}
 	}
-	var used []string
 	joined := false // with other metrics, whose labels are theirs
 	alternatives := c.alternatives(expr)
 	parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
@@ -169,7 +169,6 @@ func (c *checker) check(q query) (_ result, ours bool) {
 			joined = true
 			return nil
 		}
-		used = append(used, name)
 		e, ok := c.entries[name]
 		if !ok && alternatives[name] {
 			because(differs, "%s: not there; the other side of or is used", name)
@@ -224,21 +223,23 @@ func (c *checker) check(q query) (_ result, ours bool) {
 			}
 		case *parser.Call:
 			if n.Func.Name == "rate" || n.Func.Name == "irate" || n.Func.Name == "increase" {
-				for _, name := range used {
-					if strings.Contains(name, "NVLINK_BANDWIDTH") || strings.Contains(name, "_THROUGHPUT") {
-						because(differs, "%s is a gauge: %s of it means nothing here, nor in dcgm-exporter since 4.8.3", name,
-							n.Func.Name)
+				parser.Inspect(n, func(node parser.Node, _ []parser.Node) error {
+					v, ok := node.(*parser.VectorSelector)
+					if e := c.entries[nameOf(v)]; ok && e.Gauge && (e.Rewrite == compat.Near || strings.Contains(e.Name, "NVLINK")) {
+						because(differs, "%s is a gauge, per second or a mean: %s of it means nothing here, nor there "+
+							"(NVLINK_BANDWIDTH_TOTAL since 4.8.3)", e.Name, n.Func.Name)
 					}
-				}
+					return nil
+				})
 			}
 		}
 		return nil
 	})
 	if c.rewrite && r.Verdict != missing {
-		if text, err := c.rewritten(expr); err != nil {
+		if text, differences, err := c.rewritten(expr); err != nil {
 			r.Reasons = append(r.Reasons, "not rewritten: "+err.Error())
 		} else {
-			r.Rewritten = text
+			r.Rewritten, r.Differences = text, differences
 		}
 	}
 	return r, true

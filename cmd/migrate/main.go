@@ -96,7 +96,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 // write prints the queries that are not simply supported, then the settings that they need and the counts.
 func write(w io.Writer, results []result) error {
 	var b strings.Builder
-	counts, settings := map[verdict]int{}, map[string]bool{}
+	counts, settings, differences := map[verdict]int{}, map[string]bool{}, map[string]bool{}
 	for _, r := range results {
 		counts[r.Verdict]++
 		for _, s := range r.Settings {
@@ -112,6 +112,12 @@ func write(w io.Writer, results []result) error {
 		if r.Rewritten != "" {
 			fmt.Fprintf(&b, "  = %s\n", r.Rewritten)
 		}
+		for _, d := range r.Differences {
+			differences[d] = true
+		}
+	}
+	for _, d := range slices.Sorted(maps.Keys(differences)) {
+		fmt.Fprintf(&b, "Rewritten: %s\n", d)
 	}
 	if len(settings) > 0 {
 		fmt.Fprintf(&b, "Settings: %s\n", strings.Join(slices.Sorted(maps.Keys(settings)), ", "))

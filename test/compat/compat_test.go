@@ -362,7 +362,7 @@ func (d database) documents(t *testing.T, root string) (asked int) {
 // notOnThisBoard tells queries of what an H100 module does not have, or what nobody had yet.
 func notOnThisBoard(q string) bool {
 	for _, name := range []string{"gpu_fan_speed_ratio", "gpu_exporter_call_errors_total", `action!="none"} == 1`,
-		`state="completed"} == 0`} {
+		`state="completed"} == 0`, `state!="healthy"} == 1`} {
 		if strings.Contains(q, name) {
 			return true
 		}

@@ -22,6 +22,7 @@ import (
 type judged struct {
 	Query, Verdict, Rewritten string
 	Reasons, Settings         []string
+	Differences               []string
 }
 
 var (

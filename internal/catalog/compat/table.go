@@ -47,7 +47,7 @@ func table(release Release) ([]Row, error) {
 	for _, l := range lines[1:] {
 		if release == NvidiaSMI {
 			rows = append(rows, Row{Name: "nvidia_smi_" + l[0], Type: catalog.Type(l[1]), Shipped: Custom,
-				GPU: parseFigure(l[2]), help: l[3], Differs: l[4]})
+				GPU: parseFigure(l[2]), help: l[3], Differs: l[4], Rewrite: Rewrite(l[5]), ByHand: l[6]})
 			continue
 		}
 		u, ok := units[l[5]]
@@ -57,7 +57,7 @@ func table(release Release) ([]Row, error) {
 		rows = append(rows, Row{Name: l[0], Renamed: l[1], Type: catalog.Type(l[2]), Shipped: Shipped(l[3]),
 			paired: l[4] != "", Unit: u,
 			GPU: parseFigure(l[6]), Instance: parseFigure(l[7]), Container: parseFigure(l[8]), help: l[9],
-			Differs: l[10]})
+			Differs: l[10], Rewrite: Rewrite(l[11]), ByHand: l[12]})
 	}
 	return rows, nil
 }

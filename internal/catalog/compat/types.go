@@ -72,7 +72,26 @@ type Row struct {
 	paired bool
 	// Differs describes the difference to dcgm-exporter; empty: none.
 	Differs string
+	// Rewrite is what of a query is equal with the family replaced by GPU: see test/compat, which evaluates both.
+	Rewrite Rewrite
+	// ByHand says what to use where a query is not rewritten; empty: GPU.
+	ByHand string
 }
+
+// Rewrite is which queries of a family gpu-migrate rewrites.
+type Rewrite string
+
+const (
+	// NoRewrite is for families whose values or series are others here.
+	NoRewrite Rewrite = ""
+	// Same families have the same samples, in another unit.
+	Same Rewrite = "same"
+	// Near families are computed, or means of other periods: they are near where the value is steady.
+	Near Rewrite = "near"
+	// Increasing families are counters that begin at another value, such as after a reload of the driver: only their
+	// increase is the same.
+	Increasing Rewrite = "counter"
+)
 
 // Shipped reports whether dcgm-exporter exports a family by default.
 type Shipped string

@@ -155,6 +155,9 @@ func rowsMarkdown(b *strings.Builder, rows []compat.Row) string {
 	write := queries()
 	for _, r := range rows {
 		l := line{names: "`" + r.Name + "`", query: "`" + write(r.GPU) + "`", differs: r.Differs}
+		if r.ByHand != "" {
+			l.query = r.ByHand
+		}
 		if r.Instance != nil && r.Instance.Of != nil {
 			instance := write(r.Instance)
 			if of := write(r.GPU); instance != strings.ReplaceAll(of, "gpu_", "gpu_mig_") {

@@ -1,6 +1,7 @@
 package guide
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"strings"
@@ -18,6 +19,10 @@ type Entry struct {
 	// container. The value of the family is theirs times Factor.
 	Query, Container string
 	Factor           float64
+	Gauge            bool
+	// Rewrite says which queries Query may replace the family in; ByHand is what to use in the others.
+	Rewrite compat.Rewrite
+	ByHand  string
 }
 
 // Entries lists the families of a release. The error is that of compat.New.
@@ -29,13 +34,14 @@ func Entries(release compat.Release) ([]Entry, error) {
 	rows, write := p.Rows(), queries()
 	var out []Entry
 	for i, f := range p.Families() {
-		e := Entry{Name: f.Name, Labels: f.Labels, Factor: 1}
+		e := Entry{Name: f.Name, Labels: f.Labels, Factor: 1, Gauge: f.Type != catalog.Counter}
 		if i < len(rows) {
 			r := rows[i]
 			u := r.UnitIn(release)
 			e.Differs, e.Query, e.Factor = r.Differs, write(r.GPU), max(1, u.Times)/max(1, u.By)
+			e.Rewrite, e.ByHand = r.Rewrite, cmp.Or(r.ByHand, "`"+e.Query+"`")
 			if r.Container != nil {
-				e.Container = strings.ReplaceAll(write(r.Container), "node, uuid", "node, uuid, namespace, pod, container")
+				e.Container = write(r.Container)
 			}
 		}
 		out = append(out, e)
@@ -77,11 +83,6 @@ func queries() func(*compat.Figure) string {
 }
 
 func promQL(f *compat.Figure, families map[string]catalog.Family) string {
-	// A family with own labels is summed before it is divided by one without.
-	by := "node, uuid"
-	if families[f.Of[0].Name].Scope == catalog.ScopeInstance {
-		by = "node, uuid, gi"
-	}
 	terms := func(list []compat.Term, together bool) string {
 		var out []string
 		for _, t := range list {
@@ -90,10 +91,10 @@ func promQL(f *compat.Figure, families map[string]catalog.Family) string {
 			case compat.Last5m:
 				q = "increase(" + q + "[5m])"
 			case compat.Rate:
-				q = "rate(" + q + "[1m])"
+				q = "rate(" + q + "[2m])" // two samples at Prometheus' default interval of a minute
 			}
-			if together {
-				q = "sum by (" + by + ") (" + q + ")"
+			if own := families[t.Name].Labels; together && own != nil { // a divisor has other labels or none
+				q = "sum without (" + strings.Join(own, ", ") + ") (" + q + ")"
 			}
 			out = append(out, q)
 		}
