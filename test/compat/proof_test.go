@@ -356,7 +356,7 @@ func TestPublicRewritesAreProved(t *testing.T) {
 			empty++
 		}
 	}
-	if n < 185 {
+	if n < 285 {
 		t.Errorf("%d of %d public queries are rewritten", n, len(queries))
 	}
 	t.Logf("%d of %d public queries are rewritten and equal, %d of them without a result; %d values compared", n,
