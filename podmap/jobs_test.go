@@ -129,8 +129,8 @@ func TestJobsOfSeconds(t *testing.T) {
 				s = sampler.New(sampler.Options{Driver: n, Resolver: m})
 				ctx, cancel := context.WithCancel(t.Context())
 				var loops sync.WaitGroup
-				loops.Go(func() { _ = m.Run(ctx) })
-				loops.Go(func() { _ = s.Run(ctx) })
+				loops.Go(func() { m.Run(ctx) })
+				loops.Go(func() { s.Run(ctx) })
 				loops.Go(func() { n.sample(ctx) })
 				counted, busy := map[string]float64{}, map[string]float64{}
 				loops.Go(func() { // a page twice a second

@@ -209,9 +209,9 @@ func positive[T int | time.Duration](v, otherwise T) T {
 	return otherwise
 }
 
-// Run polls until ctx is done, and returns nil then: in intervals, and soon after an event of the pods' watch or a change
+// Run polls until ctx is done: in intervals, and soon after an event of the pods' watch or a change
 // of a checkpoint or of the socket. It closes the connection to the kubelet.
-func (m *Map) Run(ctx context.Context) error {
+func (m *Map) Run(ctx context.Context) {
 	defer m.Close()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -229,7 +229,7 @@ func (m *Map) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-m.events:
 			follow = time.Now().Add(settling + firstRetry)
 			if at := m.soon(time.Now(), last); at.Before(due) {

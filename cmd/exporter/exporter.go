@@ -29,7 +29,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/podmap/slurm"
 )
 
-// exporter is the assembled program; nothing runs until its actors do.
+// exporter is the assembled program; nothing runs until its loops do.
 type exporter struct {
 	sampler        *sampler.Sampler
 	rooms          []*room
@@ -90,9 +90,9 @@ func newExporter(c *config, clock func() time.Time, replaced func(), change hook
 	return e, err
 }
 
-// actors returns the loops of the program.
-func (e *exporter) actors() []func(context.Context) error {
-	loops := []func(context.Context) error{e.sampler.Run}
+// loops returns what runs until the end of the program.
+func (e *exporter) loops() []func(context.Context) {
+	loops := []func(context.Context){e.sampler.Run}
 	for _, r := range e.rooms {
 		loops = append(loops, r.loops...)
 	}

@@ -98,21 +98,21 @@ func exporterMain(ctx context.Context, args []string, stdout, stderr io.Writer) 
 
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	// Without a reader of its log it goes on: systemd does not restart what SIGPIPE ended.
+	signal.Ignore(syscall.SIGPIPE)
+	running, end := context.WithCancel(ctx)
+	defer end()
 	var group run.Group
-	actor := func(do func(context.Context) error) {
-		actorCtx, cancel := context.WithCancel(ctx)
-		group.Add(func() error { return prompt(actorCtx, do) }, func(error) { cancel() })
-	}
-	actor(func(ctx context.Context) error {
+	group.Add(func() error {
 		select {
-		case <-ctx.Done():
+		case <-running.Done():
 			return nil
 		case <-replaced:
 			return errReplaced
 		}
-	})
-	for _, do := range e.actors() {
-		actor(do)
+	}, func(error) { end() })
+	for _, loop := range e.loops() {
+		group.Add(func() error { prompt(running, loop); return nil }, func(error) { end() })
 	}
 	server := e.server(c)
 	group.Add(func() error { return web.Serve(server, listeners, c.web, c.logger) },
@@ -127,7 +127,7 @@ func exporterMain(ctx context.Context, args []string, stdout, stderr io.Writer) 
 		}
 		c.logger.Warn("driver upgraded; re-executing to load the new NVML library")
 		return exitMismatch, true
-	case err != nil && !errors.Is(err, context.Canceled):
+	case err != nil:
 		fail(err)
 		return exitBroken, false
 	}

@@ -6,14 +6,14 @@ import (
 )
 
 // repeat returns a loop that calls do immediately and again an interval after each return, until ctx ends.
-func repeat(every time.Duration, do func(context.Context)) func(context.Context) error {
-	return func(ctx context.Context) error {
+func repeat(every time.Duration, do func(context.Context)) func(context.Context) {
+	return func(ctx context.Context) {
 		timer := time.NewTimer(0)
 		defer timer.Stop()
 		for {
 			select {
 			case <-ctx.Done():
-				return nil
+				return
 			case <-timer.C:
 			}
 			do(ctx)
@@ -25,19 +25,17 @@ func repeat(every time.Duration, do func(context.Context)) func(context.Context)
 // leave is how long the end of the program waits for a loop.
 const leave = 800 * time.Millisecond
 
-// prompt runs a loop, and soon after the end of ctx no longer waits for it: it may hang in a system call.
-func prompt(ctx context.Context, loop func(context.Context) error) error {
-	done := make(chan error, 1)
-	go func() { done <- loop(ctx) }()
+// prompt runs a loop until ctx ends, and soon after that no longer waits for it: it may hang in a system call. A loop that
+// returns by itself ends nothing else.
+func prompt(ctx context.Context, loop func(context.Context)) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		loop(ctx)
+	}()
+	<-ctx.Done()
 	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-	}
-	select {
-	case err := <-done:
-		return err
+	case <-done:
 	case <-time.After(leave):
-		return nil
 	}
 }

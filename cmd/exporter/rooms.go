@@ -42,7 +42,7 @@ type plan struct {
 
 // room is what a part adds to the running program; what it lacks is nil. A feature that is not offered here has none.
 type room struct {
-	loops    []func(context.Context) error
+	loops    []func(context.Context) // none can fail: no data source ends the program
 	polls    []func(context.Context)
 	watches  []func(context.Context) // follow events beside the polls
 	sources  []func() []gpu.Source
@@ -105,7 +105,7 @@ func slurmJobs(p *plan) (*room, error) {
 	p.finder.Slurm = true
 	p.jobs = slurm.New(slurm.Options{Dir: p.jobDir, MaxAge: p.kubeletMaxAge, Logger: p.logger, Clock: p.clock})
 	p.sampler.Resolver = allocations{p.exporter.pods, p.jobs}
-	return &room{loops: []func(context.Context) error{repeat(p.kubeletPoll, p.jobs.Poll)},
+	return &room{loops: []func(context.Context){repeat(p.kubeletPoll, p.jobs.Poll)},
 		polls: []func(context.Context){p.jobs.Poll}}, nil
 }
 
@@ -215,9 +215,9 @@ func kernelLog(p *plan) (*room, error) {
 	if p.kmsg != "" {
 		log := kmsg.New(kmsg.Options{Path: p.kmsg, Logger: p.logger, Clock: p.clock})
 		state = log.Source
-		follow := func(ctx context.Context) error { return log.Run(ctx, p.exporter.sampler.Event) }
+		follow := func(ctx context.Context) { log.Run(ctx, p.exporter.sampler.Event) }
 		r.loops = append(r.loops, follow)
-		r.watches = append(r.watches, func(ctx context.Context) { _ = follow(ctx) })
+		r.watches = append(r.watches, follow)
 		r.source(log.Source)
 	}
 	r.feature("kernel_log", "XIDs that NVML does not report: set --path.kmsg and run privileged (the device cgroup denies "+
@@ -238,7 +238,7 @@ func compatPage(p *plan) (_ *room, err error) {
 
 // own are the metrics of this process.
 func own(p *plan) (*room, error) {
-	return &room{loops: []func(context.Context) error{repeat(p.medium, p.exporter.processMetrics.update)}}, nil
+	return &room{loops: []func(context.Context){repeat(p.medium, p.exporter.processMetrics.update)}}, nil
 }
 
 func text(err error) string {

@@ -34,11 +34,18 @@ type Options struct {
 // Log is the kernel log.
 type Log struct {
 	options Options
-	fifo    bool // belongs to Run
+	fifo    bool          // belongs to Run
+	latest  time.Duration // of the XIDs that were reported, by the kernel's clock; belongs to Run
 
 	mu     sync.Mutex // guards source
 	source gpu.Source
 }
+
+// minRetry and maxRetry bound the wait until a log that cannot be read is opened again; it doubles.
+const (
+	minRetry = time.Second
+	maxRetry = 30 * time.Second
+)
 
 // maxRecord is more than the longest record of the kernel.
 const maxRecord = 16 << 10
@@ -60,7 +67,7 @@ func New(o Options) *Log {
 	if o.Poll <= 0 {
 		o.Poll = 500 * time.Millisecond
 	}
-	return &Log{options: o, source: gpu.Source{Name: gpu.SourceKmsg, Message: "not read yet"}}
+	return &Log{options: o, latest: -1, source: gpu.Source{Name: gpu.SourceKmsg, Message: "not read yet"}}
 }
 
 func monotonic() time.Duration {
@@ -81,24 +88,30 @@ func (k *Log) Source() gpu.Source {
 
 func (k *Log) up() {
 	k.mu.Lock()
-	defer k.mu.Unlock()
+	again := !k.source.Up && k.source.Errors > 0
 	k.source.Up, k.source.Message = true, ""
 	k.source.LastSuccess = gpu.Some(k.options.Clock())
+	k.mu.Unlock()
+	if again {
+		k.options.Logger.Info("kernel log readable", "path", k.options.Path)
+	}
 }
 
 func (k *Log) fail(err error) {
 	k.mu.Lock()
-	defer k.mu.Unlock()
+	same := k.source.Message == err.Error()
 	k.source.Up, k.source.Message = false, err.Error()
 	k.source.Errors++
+	k.mu.Unlock()
+	if !same {
+		k.options.Logger.Warn("kernel log not readable; retrying", "err", err)
+	}
 }
 
 // silent is called at the end of a FIFO: no process writes to it, so that nothing is read of the kernel.
 func (k *Log) silent() {
-	message := k.options.Path + " is a FIFO without a writer"
-	if s := k.Source(); s.Message != message {
-		k.options.Logger.Warn("kernel log not readable", "err", message)
-		k.fail(errors.New(message))
+	if err := errors.New(k.options.Path + " is a FIFO without a writer"); k.Source().Message != err.Error() {
+		k.fail(err)
 	}
 }
 
@@ -108,15 +121,26 @@ func (k *Log) lost() {
 	k.source.Errors++
 }
 
-// Run follows the log until ctx ends, which is no error, or until the log cannot be read. It calls report, from this
-// goroutine, for every XID: first those of existing lines, marked Old and with the time at which the kernel wrote
-// them, then new ones. Events carry the PCI address and no UUID.
-func (k *Log) Run(ctx context.Context, report func(gpu.XIDEvent)) error {
-	err := k.follow(ctx, report)
-	if err != nil {
+// Run follows the log until ctx ends. A log that cannot be opened or read is opened again, after a wait that doubles: the
+// permission may be given later, and the device mounted. Run calls report, from this goroutine, for every XID: first
+// those of existing lines, marked Old and with the time at which the kernel wrote them, then new ones; what was written
+// while the log could not be read is Old too. Events carry the PCI address and no UUID.
+func (k *Log) Run(ctx context.Context, report func(gpu.XIDEvent)) {
+	for wait := minRetry; ctx.Err() == nil; wait = min(2*wait, maxRetry) {
+		start := time.Now()
+		err := k.follow(ctx, report)
+		if err == nil {
+			return
+		}
 		k.fail(err)
+		if time.Since(start) > maxRetry {
+			wait = minRetry // it was readable
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
 	}
-	return err
 }
 
 func (k *Log) follow(ctx context.Context, report func(gpu.XIDEvent)) error {
@@ -138,13 +162,13 @@ func (k *Log) drain(ctx context.Context, report func(gpu.XIDEvent), read func([]
 	wait func(atEnd bool) error) error {
 	lines, parse := splitter{}, parser{}
 	buffer := make([]byte, maxRecord)
-	old := true
+	old, reported := true, k.latest
 	for ctx.Err() == nil {
 		n, err := read(buffer)
 		switch {
 		case n > 0:
 			lines.add(buffer[:n], func(line string) {
-				if e, ok := k.event(&parse, line, old); ok {
+				if e, ok := k.event(&parse, line, old, reported); ok {
 					report(e)
 				}
 			})
@@ -196,8 +220,9 @@ func (k *Log) wait(ctx context.Context, fd int, atEnd bool) error {
 	return nil
 }
 
-// event turns a line into an event, if it is an XID. An old line without a time is dropped.
-func (k *Log) event(parse *parser, line string, old bool) (gpu.XIDEvent, bool) {
+// event turns a line into an event, if it is an XID. An old line without a time is dropped, and one that was reported
+// before the log was opened again.
+func (k *Log) event(parse *parser, line string, old bool, reported time.Duration) (gpu.XIDEvent, bool) {
 	x, ok := parse.parseRecord(line)
 	if !ok {
 		return gpu.XIDEvent{}, false
@@ -207,13 +232,16 @@ func (k *Log) event(parse *parser, line string, old bool) (gpu.XIDEvent, bool) {
 	if x.probe {
 		e.Source = gpu.SourceKmsgProbe // an XID 79 beside it is the same event
 	}
+	at, ok := x.uptime.Get()
 	if old {
-		at, ok := x.uptime.Get()
 		ago := k.options.Uptime() - at
-		if !ok || ago < 0 {
+		if !ok || ago < 0 || at <= reported {
 			return gpu.XIDEvent{}, false
 		}
 		e.Time = e.Time.Add(-ago)
+	}
+	if ok {
+		k.latest = max(k.latest, at)
 	}
 	return e, true
 }

@@ -2,12 +2,15 @@ package kmsg
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -164,14 +167,14 @@ type follower struct {
 	events chan gpu.XIDEvent
 	looked chan struct{} // whenever it asked for the time
 	stop   context.CancelFunc
-	done   chan error
+	done   chan struct{}
 }
 
 var kmsgNow = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 
 func follow(t *testing.T, path string) *follower {
 	t.Helper()
-	f := &follower{events: make(chan gpu.XIDEvent, 64), looked: make(chan struct{}, 1), done: make(chan error, 1)}
+	f := &follower{events: make(chan gpu.XIDEvent, 64), looked: make(chan struct{}, 1), done: make(chan struct{})}
 	clock := func() time.Time {
 		select {
 		case f.looked <- struct{}{}:
@@ -182,7 +185,10 @@ func follow(t *testing.T, path string) *follower {
 	f.kmsg = New(Options{Path: path, Poll: time.Millisecond, Clock: clock, Uptime: func() time.Duration { return time.Hour }})
 	ctx, stop := context.WithCancel(t.Context())
 	f.stop = stop
-	go func() { f.done <- f.kmsg.Run(ctx, func(e gpu.XIDEvent) { f.events <- e }) }()
+	go func() {
+		defer close(f.done)
+		f.kmsg.Run(ctx, func(e gpu.XIDEvent) { f.events <- e })
+	}()
 	t.Cleanup(stop)
 	return f
 }
@@ -192,8 +198,8 @@ func (f *follower) next(t *testing.T) gpu.XIDEvent {
 	select {
 	case e := <-f.events:
 		return e
-	case err := <-f.done:
-		t.Fatalf("it ended: %v", err)
+	case <-f.done:
+		t.Fatal("it ended")
 	case <-time.After(10 * time.Second):
 		t.Fatal("no event")
 	}
@@ -203,9 +209,7 @@ func (f *follower) next(t *testing.T) gpu.XIDEvent {
 func (f *follower) end(t *testing.T) {
 	t.Helper()
 	f.stop()
-	if err := <-f.done; err != nil {
-		t.Errorf("after cancel: %v", err)
-	}
+	<-f.done
 	select {
 	case e := <-f.events:
 		t.Errorf("one event too many: %+v", e)
@@ -294,17 +298,107 @@ func TestKmsgFollowsAFIFO(t *testing.T) {
 	f.end(t)
 }
 
-func TestKmsgCannotOpen(t *testing.T) {
-	k := New(Options{Path: filepath.Join(t.TempDir(), "absent")})
-	err := k.Run(t.Context(), func(gpu.XIDEvent) { t.Error("an event out of nothing") })
-	if err == nil || !strings.Contains(err.Error(), "mount the host's kernel log") {
-		t.Errorf("error: %v", err)
-	}
-	if s := k.Source(); s.Up || s.Errors != 1 || s.Message != err.Error() {
-		t.Errorf("source: %+v", s)
-	}
+// A log that cannot be opened or read is tried again, less and less often; each reason is logged once.
+func TestKmsgIsTriedAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kmsg")
+	synctest.Test(t, func(t *testing.T) {
+		var said strings.Builder
+		var events []string
+		logger := slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{
+			ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+				if a.Key == slog.TimeKey {
+					return slog.Attr{}
+				}
+				return a
+			}}))
+		k := New(Options{Path: path, Logger: logger, Uptime: func() time.Duration { return time.Hour }})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			k.Run(ctx, func(e gpu.XIDEvent) { events = append(events, fmt.Sprint(e.XID, " ", e.Old)) })
+		}()
+		start := time.Now()
+		down := func(errors uint64, message string) {
+			t.Helper()
+			synctest.Wait()
+			if s := k.Source(); s.Up || s.Errors != errors || !strings.Contains(s.Message, message) {
+				t.Errorf("after %v: %+v, not %d times %q", time.Since(start), s, errors, message)
+			}
+		}
+		for i, wait := range []time.Duration{0, 1, 2, 4, 8, 16, 30, 30} {
+			time.Sleep(wait * time.Second)
+			down(uint64(i)+1, "mount the host's kernel log there")
+		}
+		if err := os.Mkdir(path, 0o700); err != nil { // it can be opened, and not read
+			t.Fatal(err)
+		}
+		time.Sleep(maxRetry)
+		down(9, "read "+path+": is a directory")
+		time.Sleep(maxRetry)
+		down(10, "read "+path+": is a directory")
+		if err := errors.Join(os.Remove(path), os.WriteFile(path, []byte(record(50*time.Minute, 31)), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(maxRetry)
+		synctest.Wait()
+		if s := k.Source(); !s.Up || s.Message != "" || s.Errors != 10 || !reflect.DeepEqual(events, []string{"31 true"}) {
+			t.Errorf("once it is readable: %+v, %q", s, events)
+		}
+		cancel()
+		<-ended
+		var lines []string
+		for line := range strings.Lines(said.String()) {
+			lines = append(lines, strings.TrimSpace(strings.ReplaceAll(line, path, "PATH")))
+		}
+		if want := []string{
+			`level=WARN msg="kernel log not readable; retrying" err="open PATH: no such file or directory (mount the host's ` +
+				`kernel log there)"`,
+			`level=WARN msg="kernel log not readable; retrying" err="read PATH: is a directory"`,
+			`level=INFO msg="kernel log readable" path=PATH`,
+		}; !reflect.DeepEqual(lines, want) {
+			t.Errorf("log:\n%s", said.String())
+		}
+	})
 	if err := openError("/dev/kmsg", unix.EPERM); !strings.Contains(err.Error(), "CAP_SYSLOG") {
 		t.Errorf("permission: %v", err)
+	}
+}
+
+// A log that is opened again has the lines of before: none is reported twice, and what was missed is old.
+func TestKmsgOpenedAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kmsg")
+	k := New(Options{Path: path, Clock: func() time.Time { return kmsgNow }, Uptime: func() time.Duration { return time.Hour }})
+	for _, c := range []struct {
+		lines string
+		want  []string
+	}{
+		{record(time.Minute, 13) + record(2*time.Minute, 31) + record(2*time.Minute, 43), []string{"13 true", "31 true", "43 true"}},
+		{record(3*time.Minute, 79), []string{"79 true"}},
+	} {
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteString(c.lines); err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			var got []string
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				k.Run(ctx, func(e gpu.XIDEvent) { got = append(got, fmt.Sprint(e.XID, " ", e.Old)) })
+			}()
+			synctest.Wait()
+			cancel()
+			<-ended
+			if !reflect.DeepEqual(got, c.want) {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
 	}
 }
 

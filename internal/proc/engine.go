@@ -126,12 +126,12 @@ func (e *Engine) Container(id string) (name string, settled bool) {
 	return "", false
 }
 
-// Run lists until ctx is done, and returns nil then.
-func (e *Engine) Run(ctx context.Context) error {
+// Run lists until ctx is done.
+func (e *Engine) Run(ctx context.Context) {
 	for {
 		_ = e.Poll(ctx) // the error is in the health, and in the log if it is new
 		if !e.pause(ctx) {
-			return nil
+			return
 		}
 	}
 }

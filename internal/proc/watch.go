@@ -74,11 +74,11 @@ func (w *watcher) settle(pid int) {
 
 // Watch looks up new processes at short intervals while some end before their samples return: without it, activity of
 // processes shorter than a poll is unresolved. It returns nil when ctx ends. It may run beside the other methods.
-func (f *Finder) Watch(ctx context.Context) error {
+func (f *Finder) Watch(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-f.watch.wake:
 		}
 		tick := time.NewTicker(watchInterval)
@@ -86,7 +86,7 @@ func (f *Finder) Watch(ctx context.Context) error {
 			select {
 			case <-ctx.Done():
 				tick.Stop()
-				return nil
+				return
 			case <-tick.C:
 			}
 		}

@@ -45,8 +45,8 @@ func New(o Options) *Sampler {
 	return s
 }
 
-// Run polls until ctx ends, then shuts down NVML unless a call hangs. It returns nil within a second of the end.
-func (s *Sampler) Run(ctx context.Context) error {
+// Run polls until ctx ends, then shuts down NVML unless a call hangs. It returns within a second of the end.
+func (s *Sampler) Run(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.quit = ctx.Done()
@@ -65,7 +65,6 @@ func (s *Sampler) Run(ctx context.Context) error {
 	}
 	s.shutdown(listener)
 	s.listening.Store(false)
-	return nil
 }
 
 // AllocationsChanged makes Run poll at once if the allocations of a GPU have changed, so that what is counted before and
