@@ -15,6 +15,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -141,7 +142,10 @@ func run(ctx context.Context, c config, stdout, stderr io.Writer) (err error) {
 	args := append(c.command[1:],
 		"--nvml.library="+library, "--kubelet.socket="+socket, "--path.sysfs="+trees.Sysfs,
 		"--path.procfs="+trees.Procfs,
-		"--path.kmsg=", "--path.pod-logs="+trees.PodLogs, "--path.container-logs="+trees.ContainerLogs)
+		"--path.pod-logs="+trees.PodLogs, "--path.container-logs="+trees.ContainerLogs)
+	if !slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--path.kmsg=") }) {
+		args = append(args, "--path.kmsg=") // this machine's kernel log has the XIDs of other GPUs
+	}
 	cmd := exec.CommandContext(ctx, c.command[0], args...)
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdout, cmd.Stderr = stdout, stderr
