@@ -90,6 +90,9 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 	app.Terminate(func(int) { printed = true })
 	app.HelpFlag.Short('h')
 	app.Version(version.Print("gpu-exporter"))
+	for _, f := range app.Model().Flags {
+		app.GetFlag(f.Name).NoEnvar() // these only print; images and manifests set GPU_EXPORTER_VERSION to a version
+	}
 
 	app.Flag("node-name", "Name of the Kubernetes node. Default: the host name.").Envar("NODE_NAME").StringVar(&c.node)
 

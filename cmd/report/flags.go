@@ -61,6 +61,9 @@ func parse(args []string, stdout, stderr io.Writer) (*settings, error) {
 	app.Terminate(func(int) { printed = true })
 	app.HelpFlag.Short('h')
 	app.Version(version.Print("gpu-report"))
+	for _, f := range app.Model().Flags {
+		app.GetFlag(f.Name).NoEnvar() // these only print; images and manifests set GPU_REPORT_VERSION to a version
+	}
 	flag := app.Flag
 
 	tls := &c.server.HTTP.TLSConfig
