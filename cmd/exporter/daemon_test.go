@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
@@ -86,6 +87,61 @@ func TestNoDataSourceEndsTheExporter(t *testing.T) {
 			stopsAtOnce(t, p)
 		})
 	}
+}
+
+// A container that was created before the kernel module was loaded has no library, and gets none: the exporter exits once,
+// the container is recreated, and what runs in it waits, whatever it got.
+func TestContainerFromBeforeTheDriver(t *testing.T) {
+	t.Parallel()
+	m := node(t, twoGPUs, twoPods)
+	library := m.Library
+	m.Library += ".not-there"
+	without := func(p *process, note string) func(series) error {
+		return func(s series) error {
+			if _, page, err := p.get("/"); err != nil || !strings.Contains(page, note) {
+				return fmt.Errorf("the node page lacks %q: %w", note, err)
+			}
+			return s.is(0, "gpu_exporter_source_up", `source="nvml"`)
+		}
+	}
+	p := m.start()
+	p.until(t, "neither library nor module", without(p, "neither library nor kernel module"))
+	if err := os.MkdirAll(filepath.Join(m.Trees.Sysfs, "module/nvidia"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-p.Done:
+	case <-time.After(time.Minute):
+		t.Fatal("it goes on without a library")
+	}
+	var exit *exec.ExitError
+	if !errors.As(p.Err, &exit) || exit.ExitCode() != exitNoLibrary {
+		t.Errorf("it exited with %v, not code %d", p.Err, exitNoLibrary)
+	}
+	lines := strings.Split(strings.TrimSpace(p.Said()), "\n")
+	if last := lines[len(lines)-1]; !strings.HasPrefix(last, "gpu-exporter: the NVIDIA kernel module was loaded after") {
+		t.Errorf("the last line is %q", last)
+	}
+
+	p = m.start() // another container without the library
+	p.until(t, "it stays beyond the time after which the first one exited", func(s series) error {
+		tries, err := s.one("gpu_exporter_source_errors_total", `source="nvml"`)
+		if err == nil && tries < 3 { // at 0, 1 and 3 s; the limit is 2 s here
+			err = fmt.Errorf("tried %v times", tries)
+		}
+		return all(err, without(p, "no NVML library, but the NVIDIA kernel module is loaded")(s))
+	})
+	if n := strings.Count(p.Said(), "cannot initialize NVML"); n != 1 {
+		t.Errorf("logged %d times:\n%s", n, p.Said())
+	}
+	if said, code := m.doctor(); code != exitErrors || !strings.Contains(said, "but the NVIDIA kernel module is loaded") {
+		t.Errorf("doctor, exit code %d:\n%s", code, said)
+	}
+	if err := os.Rename(library, m.Library); err != nil {
+		t.Fatal(err)
+	}
+	p.until(t, "the library came", bothUp)
+	stopsAtOnce(t, p)
 }
 
 // What reads the log may end before the exporter.

@@ -95,7 +95,7 @@ func doctorMain(ctx context.Context, args []string, stdout, stderr io.Writer) in
 	} else if err != nil {
 		return fail(exitUsage, err)
 	}
-	e, err := newExporter(c, time.Now, func() {}, hooks{})
+	e, err := newExporter(c, time.Now, func(error) {}, hooks{})
 	if err != nil {
 		return fail(exitBroken, err)
 	}

@@ -50,14 +50,14 @@ type hooks struct {
 	processes func(*proc.Options)
 }
 
-// newExporter assembles the program. clock is the exporter's time; replaced is called when only a new process can load
-// the driver's library. This is the only place that imports both the driver and the kubelet packages.
-func newExporter(c *config, clock func() time.Time, replaced func(), change hooks) (*exporter, error) {
+// newExporter assembles the program. clock is the exporter's time; restart is called, with the reason, when only a new
+// process can load the driver's library. This is the only place that imports both the driver and the kubelet packages.
+func newExporter(c *config, clock func() time.Time, restart func(error), change hooks) (*exporter, error) {
 	e := &exporter{processMetrics: newProcessMetrics(), maxAge: max(time.Minute, 10*c.fast)}
 	p := &plan{config: c, clock: clock, change: change, exporter: e,
 		driver: nvml.Options{Path: c.library, Logger: c.logger, Clock: clock, SysfsRoot: c.sysfs, FastInterval: c.fast, Links: c.links},
 		sampler: sampler.Options{Node: c.node, Build: gpu.Build{Version: cmp.Or(version.Version, "unknown"),
-			Revision: version.GetRevision(), GoVersion: version.GoVersion}, Replaced: replaced, Accounts: c.accounts,
+			Revision: version.GetRevision(), GoVersion: version.GoVersion}, Restart: restart, Accounts: c.accounts,
 			Processes: c.processes, Fast: c.fast, Medium: c.medium, Slow: c.slow, Deadline: c.deadline, Clock: clock,
 			Logger: c.logger},
 		finder: proc.Options{Procfs: c.procfs, PodLogs: c.podLogs, ContainerLogs: c.containerLogs, Kubernetes: c.kubelet,

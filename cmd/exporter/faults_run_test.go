@@ -142,7 +142,7 @@ func begin(t *testing.T, w *world, mistake func(*plant), flags ...string) *trial
 		},
 		pods: func(o *podmap.Options) { o.Timeout = kubeletPatience },
 	}
-	r.st.begin(r.hands.now, func() { r.replace++ }, change,
+	r.st.begin(r.hands.now, func(error) { r.replace++ }, change,
 		append([]string{"--kubelet.max-age=" + acceptedFor.String(), "--log.level=error"}, flags...)...)
 	if plan.view != nil {
 		shown := plan.shown(r.st.e.sampler.Latest)

@@ -315,10 +315,11 @@ func (c *config) validate() error {
 
 // Exit codes; see docs/upgrading.md.
 const (
-	exitOK       = 0
-	exitBroken   = 1
-	exitUsage    = 2
-	exitMismatch = 3
+	exitOK        = 0
+	exitBroken    = 1
+	exitUsage     = 2
+	exitMismatch  = 3
+	exitNoLibrary = 4
 )
 
 // printableWriter is a Writer of text without control characters other than line breaks and tabs.

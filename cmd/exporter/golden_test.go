@@ -185,7 +185,7 @@ func countersSinceTheStart(t *testing.T) {
 	}
 	st := furnish(t, s, n)
 	st.control.Advance(time.Hour) // of the driver, before the exporter starts
-	st.begin(st.control.Time, func() { t.Error("the program requests a re-execution") }, hooks{})
+	st.begin(st.control.Time, func(error) { t.Error("the program requests a re-execution") }, hooks{})
 	t.Cleanup(st.close)
 	st.step()
 	all, err := st.e.metrics.Gather()

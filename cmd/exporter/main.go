@@ -16,6 +16,7 @@ import (
 
 	"github.com/oklog/run"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/web"
 )
 
@@ -58,9 +59,6 @@ func replace(stderr io.Writer) int {
 	return exitMismatch
 }
 
-// errReplaced: library and kernel module differ.
-var errReplaced = errors.New("driver upgraded")
-
 // exporterMain runs the exporter until ctx ends or a signal arrives. It returns the exit code, and whether the process
 // should re-execute itself.
 func exporterMain(ctx context.Context, args []string, stdout, stderr io.Writer) (code int, again bool) {
@@ -84,10 +82,10 @@ func exporterMain(ctx context.Context, args []string, stdout, stderr io.Writer) 
 		fail(err)
 		return exitUsage, false
 	}
-	replaced := make(chan struct{}, 1)
-	e, err := newExporter(c, time.Now, func() {
+	restart := make(chan error, 1)
+	e, err := newExporter(c, time.Now, func(reason error) {
 		select {
-		case replaced <- struct{}{}:
+		case restart <- reason:
 		default:
 		}
 	}, hooks{})
@@ -107,8 +105,8 @@ func exporterMain(ctx context.Context, args []string, stdout, stderr io.Writer) 
 		select {
 		case <-running.Done():
 			return nil
-		case <-replaced:
-			return errReplaced
+		case reason := <-restart:
+			return reason
 		}
 	}, func(error) { end() })
 	for _, loop := range e.loops() {
@@ -119,7 +117,11 @@ func exporterMain(ctx context.Context, args []string, stdout, stderr io.Writer) 
 		func(error) { web.Shutdown(server) })
 
 	switch err := group.Run(); {
-	case errors.Is(err, errReplaced):
+	case errors.Is(err, gpu.ErrNoLibrary):
+		fail(errors.New("the NVIDIA kernel module was loaded after the exporter started, and the NVML library is still missing: " +
+			"exiting, so that the container is recreated with the driver's files"))
+		return exitNoLibrary, false
+	case errors.Is(err, gpu.ErrVersionMismatch):
 		if since, restarted := os.LookupEnv(restartedEnv); restarted {
 			fail(fmt.Errorf("NVML library and kernel module still differ after the re-execution at %s: restart the "+
 				"container, or reboot to finish the driver upgrade", since))

@@ -187,7 +187,7 @@ func play(t *testing.T, s *scenario.Scenario, pods string, flags ...string) *sta
 		t.Fatal(err)
 	}
 	st := furnish(t, s, n)
-	st.begin(st.control.Time, func() { t.Error("the program requests a re-execution") }, hooks{}, flags...)
+	st.begin(st.control.Time, func(error) { t.Error("the program requests a re-execution") }, hooks{}, flags...)
 	st.step()
 	t.Cleanup(st.close)
 	return st
@@ -260,7 +260,7 @@ func furnish(t *testing.T, s *scenario.Scenario, n standin.KubeletNode) *stage {
 }
 
 // begin puts the program together on what is there.
-func (s *stage) begin(clock func() time.Time, replaced func(), change hooks, flags ...string) {
+func (s *stage) begin(clock func() time.Time, restart func(error), change hooks, flags ...string) {
 	s.t.Helper()
 	var out bytes.Buffer
 	args := []string{"--node-name=node-1", "--nvml.library=" + s.library, "--kubelet.socket=" + s.socket, "--path.sysfs=" + s.trees.Sysfs,
@@ -277,7 +277,7 @@ func (s *stage) begin(clock func() time.Time, replaced func(), change hooks, fla
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if s.e, err = newExporter(c, clock, replaced, change); err != nil {
+	if s.e, err = newExporter(c, clock, restart, change); err != nil {
 		s.t.Fatal(err)
 	}
 	s.config = c

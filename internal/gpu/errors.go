@@ -13,6 +13,10 @@ import (
 var (
 	// ErrNoDriver: the library is missing or the kernel driver is not loaded. It may come later: retry.
 	ErrNoDriver = errors.New("no NVIDIA driver")
+	// ErrNoModule: there is neither a library nor a kernel module. It is an ErrNoDriver.
+	ErrNoModule = fmt.Errorf("%w, neither library nor kernel module", ErrNoDriver)
+	// ErrNoLibrary: the kernel module is loaded, and the library is missing: a container was created without it.
+	ErrNoLibrary = errors.New("no NVML library, but the NVIDIA kernel module is loaded")
 	// ErrNotNVML: the file that was loaded is not NVML, or lacks calls that the exporter requires.
 	ErrNotNVML = errors.New("not a usable NVML library")
 	// ErrVersionMismatch: library and kernel module are of different releases (the driver was replaced

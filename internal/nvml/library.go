@@ -3,6 +3,7 @@ package nvml
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,7 +17,8 @@ import (
 // Open loads the library, looks up its symbols and initializes it. There is one session at a time: Open
 // fails while another is open, and wraps ErrBusy while a closed one has a running call.
 //
-// The error wraps gpu.ErrNoDriver where there is no library or no kernel module (try again later), gpu.ErrNotNVML where
+// The error wraps gpu.ErrNoDriver where there is no library or no kernel module (try again later), as gpu.ErrNoModule where
+// there is neither; gpu.ErrNoLibrary where the kernel module is loaded and the library is missing; gpu.ErrNotNVML where
 // the file is something else, and gpu.ErrVersionMismatch where library and kernel module differ: that takes a new
 // process, because the old library stays mapped in this one.
 func (l *Library) Open() (*Session, error) {
@@ -74,7 +76,7 @@ func (l *Library) look() (offers, error) {
 	// Local: a file that is something else must not add its symbols to the process.
 	file := dl.New(path, dl.RTLD_LAZY|dl.RTLD_LOCAL)
 	if err := file.Open(); err != nil {
-		return offers{}, loadError(path, err)
+		return offers{}, loadError(path, l.options.SysfsRoot, err)
 	}
 	// go-nvml opens it once more.
 	defer func() { _ = file.Close() }()
@@ -122,8 +124,9 @@ func ownCgroup() string {
 	return filepath.Join("/sys/fs/cgroup", own)
 }
 
-// loadError distinguishes a library that does not exist from a file that cannot be loaded.
-func loadError(path string, err error) error {
+// loadError distinguishes a library that does not exist from a file that cannot be loaded, and whether the kernel module
+// is loaded: NVIDIA's runtime adds the library to a container only if it is when the container is created.
+func loadError(path, sysfs string, err error) error {
 	if strings.Contains(path, "/") {
 		if _, statErr := os.Stat(path); statErr == nil {
 			return fmt.Errorf("load %s: %w: %w (it must be the NVML of this machine's driver, for this architecture "+
@@ -131,9 +134,17 @@ func loadError(path string, err error) error {
 				path, gpu.ErrNotNVML, err)
 		}
 	}
-	return fmt.Errorf("load %s: %w: %w (install the driver; in a container, mount its files: runtime class nvidia, "+
-		"NVIDIA_DRIVER_CAPABILITIES=utility)",
-		path, gpu.ErrNoDriver, err)
+	const class = "runtime class nvidia, NVIDIA_DRIVER_CAPABILITIES=utility"
+	switch _, module := os.Stat(filepath.Join(sysfs, "module", "nvidia")); {
+	case module == nil:
+		return fmt.Errorf("load %s: %w: %w (a container gets the library when it is created, by its %s; on a host, install "+
+			"the driver's NVML library)", path, gpu.ErrNoLibrary, err, class)
+	case errors.Is(module, fs.ErrNotExist):
+		return fmt.Errorf("load %s: %w: %w (install the driver; a container needs its files: %s)", path, gpu.ErrNoModule, err,
+			class)
+	}
+	return fmt.Errorf("load %s: %w: %w (install the driver; a container needs its files: %s)", path, gpu.ErrNoDriver, err,
+		class)
 }
 
 // initError is the error of a failed nvmlInit, with what to do.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,10 +14,38 @@ import (
 
 func TestOpenWithoutLibrary(t *testing.T) {
 	for _, path := range []string{"libno-such-nvml.so.7", filepath.Join(t.TempDir(), "libnvidia-ml.so.1")} {
-		_, err := New(Options{Path: path}).Open()
+		_, err := New(Options{Path: path, SysfsRoot: t.TempDir()}).Open()
 		if !errors.Is(err, gpu.ErrNoDriver) || errors.Is(err, gpu.ErrNotNVML) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v", path, err)
 		}
+	}
+}
+
+// Where the library is missing, the error says whether the kernel module is loaded: a container created before gets no library.
+func TestOpenWithoutLibraryLooksForTheModule(t *testing.T) {
+	sysfs := t.TempDir()
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	open := func(sysfs string) (all []bool) {
+		_, err := New(Options{Path: filepath.Join(sysfs, "libnvidia-ml.so.1"), SysfsRoot: sysfs}).Open()
+		for _, is := range []error{gpu.ErrNoDriver, gpu.ErrNoModule, gpu.ErrNoLibrary} {
+			all = append(all, errors.Is(err, is))
+		}
+		return all
+	}
+	if got := open(sysfs); !slices.Equal(got, []bool{true, true, false}) {
+		t.Errorf("without a module: %v", got)
+	}
+	if got := open(file); !slices.Equal(got, []bool{true, false, false}) {
+		t.Errorf("without a sysfs: %v", got)
+	}
+	if err := os.MkdirAll(filepath.Join(sysfs, "module/nvidia"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if got := open(sysfs); !slices.Equal(got, []bool{false, false, true}) {
+		t.Errorf("with a module: %v", got)
 	}
 }
 

@@ -120,12 +120,75 @@ func TestRoundOfAHealthyNode(t *testing.T) {
 	})
 }
 
+// A process that started without library and kernel module ends once the module is there and the library does not
+// follow: its container was created without the driver's files. Any other process stays, so that it cannot be a loop.
+func TestModuleWithoutLibrary(t *testing.T) {
+	type phase struct {
+		steps int // of two seconds
+		err   error
+	}
+	bare, library, unknown := gpu.ErrNoModule, gpu.ErrNoLibrary, gpu.ErrNoDriver
+	for name, c := range map[string]struct {
+		phases []phase
+		ends   gpu.Opt[time.Duration] // when it ends, since the start
+		note   string                 // at the end of the phases
+	}{
+		"module comes, library does not": {[]phase{{50, bare}, {45, library}}, gpu.None[time.Duration](), "exits, so that its container"},
+		"for two minutes":                {[]phase{{50, bare}, {80, library}}, gpu.Some(4 * time.Minute), "exits, so that its container"},
+		"library in time":                {[]phase{{50, bare}, {45, library}, {60, nil}}, gpu.None[time.Duration](), ""},
+		"module leaves in between": {[]phase{{50, bare}, {45, library}, {20, bare}, {45, library}}, gpu.None[time.Duration](),
+			"exits, so that its container"},
+		"module from the start": {[]phase{{600, library}}, gpu.None[time.Duration](), "files are missing"},
+		"module reloaded":       {[]phase{{50, library}, {50, bare}, {300, library}}, gpu.None[time.Duration](), "files are missing"},
+		"sysfs not readable at the start": {[]phase{{50, unknown}, {300, library}}, gpu.None[time.Duration](),
+			"files are missing"},
+		"had a driver": {[]phase{{50, bare}, {50, nil}, {50, bare}, {300, library}}, gpu.None[time.Duration](), "files are missing"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var start time.Time
+			var ended gpu.Opt[time.Duration]
+			d := newFake(t, 1)
+			bubble(t, d, Options{Restart: func(reason error) {
+				if !errors.Is(reason, gpu.ErrNoLibrary) {
+					t.Errorf("the reason is %v", reason)
+				}
+				if !ended.Present() {
+					ended = gpu.Some(time.Since(start))
+				}
+			}}, func(s *stand) {
+				start = time.Now()
+				var v *gpu.View
+				for _, p := range c.phases {
+					d.with(func() {
+						d.openErr = p.err
+						if d.open { // the driver is removed
+							d.devs[0].err = gpu.ErrUninitialized
+						} else {
+							d.devs[0].err = nil
+						}
+					})
+					v = s.step(p.steps)
+				}
+				// The module is seen at a retry, 30 s after it came at the latest.
+				want, ends := c.ends.Get()
+				if at, ok := ended.Get(); ok != ends || ok && (at-want).Abs() > 30*time.Second {
+					t.Errorf("ended: %v, want %v", ended, c.ends)
+				}
+				if notes := strings.Join(v.Notes, " "); !strings.Contains(notes, c.note) || c.note == "" && notes != "" ||
+					c.note == "files are missing" && strings.Contains(notes, "exits") {
+					t.Errorf("notes %q, want %q", notes, c.note)
+				}
+			})
+		})
+	}
+}
+
 func TestVersionMismatch(t *testing.T) {
 	t.Run("at open", func(t *testing.T) {
 		d := newFake(t, 1)
 		d.openErr = fmt.Errorf("initialize: %w", gpu.ErrVersionMismatch)
 		replaced := 0
-		bubble(t, d, Options{Replaced: func() { replaced++ }}, func(s *stand) {
+		bubble(t, d, Options{Restart: func(error) { replaced++ }}, func(s *stand) {
 			v := s.step(1)
 			if replaced != 1 {
 				t.Errorf("replaced %d times", replaced)
@@ -138,7 +201,7 @@ func TestVersionMismatch(t *testing.T) {
 	t.Run("another error at open", func(t *testing.T) {
 		d := newFake(t, 1)
 		d.openErr = gpu.ErrNoDriver
-		bubble(t, d, Options{Replaced: func() { t.Error("requested a new process without another library") }}, func(s *stand) {
+		bubble(t, d, Options{Restart: func(error) { t.Error("requested a new process without another library") }}, func(s *stand) {
 			if v := s.step(20); d.opens < 2 || len(v.Notes) != 1 || strings.Contains(v.Notes[0], "upgraded") {
 				t.Errorf("opened %d times, notes %q", d.opens, v.Notes)
 			}
@@ -147,8 +210,11 @@ func TestVersionMismatch(t *testing.T) {
 	t.Run("while open, under a call", func(t *testing.T) {
 		d := newFake(t, 2)
 		replaced := 0
-		bubble(t, d, Options{Replaced: func() {
+		bubble(t, d, Options{Restart: func(reason error) {
 			replaced++
+			if !errors.Is(reason, gpu.ErrVersionMismatch) {
+				t.Errorf("the reason is %v", reason)
+			}
 			if d.open || d.inside > 0 {
 				t.Error("requested a new process while NVML is initialized")
 			}

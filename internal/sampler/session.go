@@ -13,6 +13,8 @@ const (
 	// minRetry and maxRetry bound the wait between two attempts to initialize NVML; it doubles.
 	minRetry = time.Second
 	maxRetry = 30 * time.Second
+	// libraryPolls is how many slow poll intervals a library may come later than the kernel module.
+	libraryPolls = 2
 	// rescanFailing is the interval of GPU scans while a GPU fails, rescanHealthy otherwise.
 	rescanFailing = 30 * time.Second
 	rescanHealthy = 10 * time.Minute
@@ -131,6 +133,7 @@ func (s *Sampler) apply(r result) {
 		}
 		st.state, st.live, st.system = sessionOpen, r.live, gpu.Some(r.live.System())
 		st.intent, st.message, st.hint, st.mismatch, st.openAt = intentNone, "", nil, false, s.clock
+		st.tried, st.bare, st.moduleSince = true, false, gpu.None[time.Duration]()
 		s.ledger.Reopened()
 		for _, t := range s.devs {
 			t.fast.due, t.medium.due, t.slow.due = true, true, true
@@ -189,7 +192,31 @@ func (s *Sampler) openFailed(err error) {
 	st.state, st.live, st.message, st.hint = sessionClosed, nil, err.Error(), err
 	st.postpone(s.clock)
 	if st.mismatch = errors.Is(err, gpu.ErrVersionMismatch); st.mismatch {
-		s.replace()
+		s.replace(err)
+	}
+	s.awaitLibrary(err)
+}
+
+// awaitLibrary ends a process that started without library and kernel module, once the module has been loaded for
+// libraryPolls intervals of the slow poll group and the library is still missing: its container was created without the
+// driver's files, which NVIDIA's runtime does not add later. The driver container loads the module first; then its
+// files are mounted, and the runtime is configured. A new process finds the module loaded from the start, and stays.
+func (s *Sampler) awaitLibrary(err error) {
+	st := &s.session
+	if !st.tried {
+		st.bare = errors.Is(err, gpu.ErrNoModule)
+	}
+	st.tried = true
+	if !st.bare || !errors.Is(err, gpu.ErrNoLibrary) {
+		st.moduleSince = gpu.None[time.Duration]()
+		return
+	}
+	since := st.moduleSince.Or(s.clock)
+	st.moduleSince = gpu.Some(since)
+	if end := since + libraryPolls*s.o.Slow; s.clock < end {
+		st.tryAt = min(st.tryAt, end)
+	} else if s.o.Restart != nil {
+		s.o.Restart(err)
 	}
 }
 
@@ -200,10 +227,10 @@ func (st *sessionState) postpone(clock time.Duration) {
 }
 
 // replace requests a new process. No call is in progress.
-func (s *Sampler) replace() {
+func (s *Sampler) replace(reason error) {
 	s.log.Warn("driver upgraded: the new library needs a new process")
-	if s.o.Replaced != nil {
-		s.o.Replaced()
+	if s.o.Restart != nil {
+		s.o.Restart(reason)
 	}
 }
 
@@ -227,7 +254,7 @@ func (s *Sampler) closed() {
 	case intentReplace:
 		st.mismatch = true
 		st.postpone(s.clock)
-		s.replace()
+		s.replace(st.hint)
 	case intentReopen:
 		st.wait = max(st.wait, minRetry) // immediately, but not repeatedly
 	}

@@ -14,8 +14,8 @@ import (
 
 // Driver opens the GPU driver.
 type Driver interface {
-	// Open returns a session, or an error that wraps gpu.ErrNoDriver, gpu.ErrNotNVML or
-	// gpu.ErrVersionMismatch where one fits. There is one session at a time.
+	// Open returns a session, or an error that wraps gpu.ErrNoDriver, gpu.ErrNoModule, gpu.ErrNoLibrary,
+	// gpu.ErrNotNVML or gpu.ErrVersionMismatch where one fits. There is one session at a time.
 	Open() (Session, error)
 }
 
@@ -99,9 +99,10 @@ type Options struct {
 	// Command returns the command of a PID that Users found, empty if unknown. It is called like Users.
 	Command func(pid int) string
 
-	// Replaced is called when only a new process can load the driver's library, never while a call is in progress. It
-	// may be called again with every retry.
-	Replaced func()
+	// Restart is called when only a new process can load the driver's library, never while a call is in progress. The
+	// reason wraps gpu.ErrVersionMismatch, or gpu.ErrNoLibrary: then a container has to be recreated. It may be called
+	// again with every retry.
+	Restart func(reason error)
 
 	// Sources, Calls and Features complete the view. They must be quick and safe to call from the loop. Sources is called
 	// once in each poll, after all calls to Users: it may report what happened since the last call.
@@ -332,6 +333,10 @@ type sessionState struct {
 	seekAt      time.Duration // time of a new session for a missing GPU; 0: none is missing
 	seekWait    time.Duration
 	mismatch    bool // the library does not match the driver: only a new process helps
+	tried       bool // to open
+	bare        bool // when the process started there was neither a library nor a kernel module, and none since
+	// moduleSince is since when a bare process has had a kernel module and no library.
+	moduleSince gpu.Opt[time.Duration]
 }
 
 // result is the outcome of an operation.

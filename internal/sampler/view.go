@@ -175,6 +175,13 @@ func (s *Sampler) notes() []string {
 			"help.", failure)
 	case st.mismatch:
 		add("The driver was upgraded while the exporter had its library loaded: %s", st.message)
+	case st.state != sessionOpen && errors.Is(st.hint, gpu.ErrNoLibrary):
+		add("The driver's files are missing: %s. The exporter retries.", st.message)
+		if since, ok := st.moduleSince.Get(); ok {
+			add("The kernel module was loaded after the exporter started: if the library is still missing in %s, the exporter "+
+				"exits, so that its container is recreated with the driver's files.",
+				max(since+libraryPolls*s.o.Slow-s.clock, 0).Round(time.Second))
+		}
 	case st.state != sessionOpen && errors.Is(st.hint, gpu.ErrNoDriver):
 		add("No NVIDIA driver yet: %s. The exporter retries; no restart is needed once the driver is installed.",
 			st.message)
