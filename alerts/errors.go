@@ -7,14 +7,16 @@ func reported() []Alert {
 	recent := []Parameter{period(minutes30, "time after an event")}
 	return []Alert{
 		// A driver of R570 or newer recommends an action, which is an alert of its own and ends with the repair; without
-		// one the error stays for a day.
-		{Name: "GPUXIDFatal", Severity: Critical, Labels: labels, For: minutes10, Keep: minutes30,
+		// one the error stays for a day, or until the exporter is restarted with the GPU or the node.
+		{Name: "GPUXIDFatal", Severity: Critical, Labels: labels, For: minutes5, Keep: minutes15,
 			Parameters: append([]Parameter{{Name: "repair", Duration: day,
 				Help: "the same without recommended actions (before R570)"}}, recent...),
 			Dashboard: gpuDashboard,
-			Expr: "(" + recentXID(`{xid=~"`+xidPattern(gpu.XIDCritical)+`"}`) + "\n  or group by (cluster, node, uuid, gpu, xid) (" +
+			// What was a page in the period is not a second one after its repair.
+			Expr: "(" + recentXID(`{xid=~"`+xidPattern(gpu.XIDCritical)+`"}`) + "\n  or group by (" + onXID + ") (" +
 				`time() - gpu_xid_last_timestamp_seconds{xid=~"` + xidPattern(gpu.XIDCritical) +
-				`"} < $repair_seconds) unless on (` + onGPU + `) gpu_recovery_action{action="none"})` + graver,
+				`"} < $repair_seconds and on (` + onXID + ") " + xidRecord + ") unless on (" + onGPU +
+				`) gpu_recovery_action{action="none"})` + "\n  unless on (" + onGPU + ") last_over_time(" + graverProblems + "[$period])",
 			Summary:     "A GPU reported a fatal error.",
 			Description: "XID {{ $labels.xid }} on " + atGPU + ". " + describeXID(gpu.XIDCritical)},
 		{Name: "GPUXIDWarning", Severity: Warning, Labels: labels, Keep: minutes15, Parameters: recent,

@@ -56,15 +56,17 @@ func exporterState() []Alert {
 			Description: "Data source {{ $labels.source }} fails on {{ $labels.node }}; the metrics from it are " +
 				"missing. podresources: check that the kubelet's socket is mounted and the exporter runs as root. " +
 				"kmsg: check that it may read /dev/kmsg. The exporter's log has the error."},
-		{Name: "GPUExporterPollStuck", Severity: Warning, Labels: append([]string{"poll"}, gpuLabels...), For: minutes5,
+		{Name: "GPUExporterPollStuck", Severity: Warning, Labels: gpuLabels, For: minutes5,
 			Keep: minutes5, Dashboard: dashboard,
 			Parameters: []Parameter{number("intervals", 5, 2, 1000, "intervals of the poll group without a reading")},
-			Expr: `min by (cluster, node, uuid, gpu, poll) (time() - gpu_last_read_timestamp_seconds
-    > on (cluster, node, poll) group_left () ($intervals * max by (cluster, node, poll) (gpu_exporter_poll_interval_seconds) + 30))
+			// A reading is as old as its sample, clocks differ, and evaluations come at any time: a reading that stays the same counts.
+			Expr: `max by (cluster, node, uuid, gpu) (timestamp(gpu_last_read_timestamp_seconds) - gpu_last_read_timestamp_seconds
+    > on (cluster, node, poll) group_left () ($intervals * max by (cluster, node, poll) (gpu_exporter_poll_interval_seconds) + 30)
+  and gpu_last_read_timestamp_seconds == gpu_last_read_timestamp_seconds offset 5m)
   and on (` + onGPU + `) gpu_device_up == 1
   unless on (cluster, node) gpu_exporter_paused == 1`,
 			Summary: "A GPU is no longer polled.",
-			Description: "The {{ $labels.poll }} poll group has not read " + atGPU +
+			Description: "A poll group has not read " + atGPU +
 				" for {{ $value | humanizeDuration }}. A driver call may be hung, which often precedes a GPU fault: " +
 				"read dmesg on the node, and do not restart the exporter repeatedly."},
 		{Name: "GPUExporterNVMLErrors", Severity: Warning, Labels: []string{"node", "call", "code"}, For: minutes15,

@@ -1,7 +1,10 @@
 package alerts
 
 // graver selects the GPUs whose state is a page or a ticket of its own: lesser alerts of the same GPU stay silent.
-const graver = "\n  unless on (" + onGPU + ") " + problemRecord + `{problem=~"` + paged + `|.+_pending|nvlink_down|fabric_.+"}`
+const (
+	graver         = "\n  unless on (" + onGPU + ") " + graverProblems
+	graverProblems = problemRecord + `{problem=~"` + paged + `|.+_pending|nvlink_down|fabric_.+"}`
+)
 
 // paged are the problems for which GPUUnavailable and GPURepairRequired fire. XIDs have an alert of their own, since they
 // remain after the repair; what waits for a reset, or for a replacement without haste, is no page.
@@ -21,13 +24,18 @@ const (
 
 func lost() []Alert {
 	return []Alert{
-		{Name: "GPUUnavailable", Severity: Critical, Labels: gpuLabels, For: minutes5, Keep: minutes5,
+		{Name: "GPUUnavailable", Severity: Critical, Labels: gpuLabels, For: minutes5, Keep: minutes15,
 			Dashboard: gpuDashboard,
+			Parameters: []Parameter{number("changes", 4, 2, 100, "changes within an hour, each from or to unavailable, above which a "+
+				"GPU counts as unavailable until it has been available for 10 minutes")},
+			// One that comes and goes is never unavailable for long enough.
 			Expr: "max" + byGPU + "(gpu_device_up) == 0\n" +
-				`  unless on (cluster, node) (max by (cluster, node) (gpu_exporter_source_up{source="nvml"}) == 0)`,
+				`  unless on (cluster, node) (max by (cluster, node) (gpu_exporter_source_up{source="nvml"}) == 0)` +
+				"\n  or max" + byGPU + "(changes(gpu_device_up[1h]) > $changes and min_over_time(gpu_device_up[10m]) == 0)\n" +
+				`    unless on (cluster, node) (max by (cluster, node) (min_over_time(gpu_exporter_source_up{source="nvml"}[10m])) == 0)`,
 			Summary: "A GPU is unavailable.",
 			Description: atGPU + " does not respond, or the driver did not initialize it: it fell off the bus, is hung in " +
-				"a driver call, or needs a reset. " +
+				"a driver call, or needs a reset; or it came back and failed again within the hour. " +
 				"Cordon the node, read dmesg for NVRM lines, then stop the node's GPU monitoring and " + resetByUUID +
 				", or reboot the node."},
 		{Name: "GPURepairRequired", Severity: Critical, Labels: append([]string{"state"}, gpuLabels...),

@@ -157,10 +157,12 @@ func (a Alert) Queries() []Query {
 		"GPUDriverDown": {{"last driver version", "last_over_time(gpu_driver_info{$node}[1d])"},
 			{"failed attempts of an hour", `increase(gpu_exporter_source_errors_total{$node,source="nvml"}[1h])`}},
 		"GPUExporterSourceDown": {{"seconds since its last success",
-			"time() - gpu_exporter_source_last_success_timestamp_seconds{$node,$source}"},
+			"timestamp(gpu_exporter_source_last_success_timestamp_seconds{$node,$source}) - " +
+				"gpu_exporter_source_last_success_timestamp_seconds{$node,$source}"},
 			{"failed attempts of an hour", "increase(gpu_exporter_source_errors_total{$node,$source}[1h])"}},
-		"GPUExporterPollStuck": {{"seconds since the last reading, by poll group", "time() - gpu_last_read_timestamp_seconds{$gpu}"},
-			{"interval of the poll group", "gpu_exporter_poll_interval_seconds{$node,$poll}"}},
+		"GPUExporterPollStuck": {{"seconds since the last reading, by poll group", "timestamp(gpu_last_read_timestamp_seconds{$gpu}) - " +
+			"gpu_last_read_timestamp_seconds{$gpu}"},
+			{"interval of the poll group", "gpu_exporter_poll_interval_seconds{$node}"}},
 		"GPUExporterNVMLErrors": {{"failed calls and panics",
 			"increase(gpu_exporter_call_errors_total{$node}[15m]) > 0 or increase(gpu_exporter_panics_total{$node}[1h]) > 0"}},
 		"GPUAllocationUnknown": {{"pods with unknown GPUs", "gpu_container_unresolved_devices{$node} > 0"},

@@ -575,7 +575,7 @@ func (q perWorkload) levels() []Record {
 const (
 	nvlinksRecord = "gpu:gpu_nvlink_links:max30m"
 	widthRecord   = "gpu:gpu_pcie_link_width:max30m"
-	gpusRecord    = "node:gpu_devices:max30m"
+	gpusRecord    = "node:gpu_devices:min30m"
 )
 
 // halfHours keeps what boards add up and alerts look up over days: a sample every half hour instead of one a minute. Weeks of ten
@@ -615,8 +615,10 @@ func maxima() []Record {
 			Help: "Maximum number of PCIe lanes.",
 			Expr: by("max", gpu, "max_over_time(gpu_pcie_link_width[30m])")},
 		{Name: gpusRecord, Labels: []string{"node"},
-			Help: "Maximum number of GPUs.",
-			Expr: "max_over_time(sum by (cluster, node) (node:gpu_device_up:count)[30m:5m])"},
+			Help: "Minimum number of GPUs.",
+			// Where a backend does not mark the end of series, GPUs that a driver names by their UUID stand beside their PCI
+			// addresses for some minutes.
+			Expr: "min_over_time(sum by (cluster, node) (node:gpu_device_up:count)[30m:5m])"},
 	}
 }
 
@@ -648,8 +650,8 @@ func requests() []Record {
 func readings() []Record {
 	return []Record{
 		{Name: "node:gpu_last_read_age_seconds:max", Labels: []string{"node", "poll"},
-			Help: "Time since the last poll of an available GPU, by poll group.",
-			Expr: "time() - " + by("min", []string{"node", "poll"},
+			Help: "Time between the last poll of an available GPU and the scrape, by poll group, beside the difference of their clocks.",
+			Expr: by("max", []string{"node", "poll"}, "timestamp(gpu_last_read_timestamp_seconds) - "+
 				"gpu_last_read_timestamp_seconds and on ("+onGPU+") gpu_device_up == 1")},
 		{Name: "node:gpu_attribution_error_ratio:max", Labels: []string{"node", "quantity"},
 			Help: "Relative difference between a GPU's total and its parts, maximum of the GPUs.",

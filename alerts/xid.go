@@ -86,16 +86,20 @@ func describeXID(tier gpu.XIDTier) string {
 	return b.String() + `{{ else }}Look the code up in NVIDIA's XID catalog.{{ end }}`
 }
 
-// recentXID selects the codes that a GPU reported within the period. It does not use increase(), which
+// recentXID selects the codes that a GPU reported within the period, for as long as the exporter that counted them runs: a
+// GPU is reset, and a node rebooted or replaced, without it. It does not use increase(), which
 // has no value for a GPU that has become unavailable since, and which in MetricsQL counts the first value of a series as
 // an increase from 0. A code without earlier events has no series: one that began within the period counts as well,
-// unless a scrape had failed or the GPU was not scraped before. A restarted exporter has lost its counts, but finds the
-// time of the last event in the kernel log.
+// unless a scrape had failed or the GPU was not scraped before. An exporter finds the time of the last event in the kernel
+// log: it counts where no exporter before it had counted that event.
 func recentXID(matchers string) string {
 	const counter, last = xidRecord, "gpu_xid_last_timestamp_seconds"
-	return "group by (cluster, node, uuid, gpu, xid) (\n  " + counter + matchers +
+	return "group by (" + onXID + ") (\n  " + counter + matchers +
 		" > min_over_time(" + counter + matchers + "[$period])\n" +
-		"  or (last_over_time(" + counter + matchers + "[$period]) > 0 unless last_over_time(" + counter + "[1h] offset $period) and on (" +
+		"  or (" + counter + matchers + " unless last_over_time(" + counter + "[1h] offset $period) and on (" +
 		onGPU + ") gpu_device_up offset $period)\n" +
-		"  or time() - " + last + matchers + " < $period_seconds\n)"
+		"  or time() - " + last + matchers + " < $period_seconds unless on (" + onXID + ") (last_over_time(" + counter +
+		"[1h]) unless " + counter + ")\n)"
 }
+
+const onXID = "cluster, node, uuid, gpu, xid"

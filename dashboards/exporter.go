@@ -83,8 +83,8 @@ func exporterDashboard() Dashboard {
 				line(8,
 					series(12, "Age of the last success", Duration,
 						"Time since the last successful query of each data source, maximum of the nodes.",
-						q("{{source}}", "time() - min by (source) (gpu_exporter_source_last_success_timestamp_seconds{"+
-							n+"})")).from(0),
+						q("{{source}}", "max by (source) (timestamp(gpu_exporter_source_last_success_timestamp_seconds{"+n+
+							"}) - gpu_exporter_source_last_success_timestamp_seconds{"+n+"})")).from(0),
 					series(12, "Query duration", Seconds,
 						"Duration of the last query of each data source, maximum of the nodes.",
 						q("{{source}}", maximum("source", "gpu_exporter_source_duration_seconds{"+n+"}"))).from(0)),

@@ -177,7 +177,15 @@ func exporterCases(t *testing.T) map[string][]testCase {
 				series: `gpu_last_read_timestamp_seconds{$A,poll="medium"} 0+30x20 600x30 1530+30x60
 				gpu_exporter_poll_interval_seconds{node="n1",poll="medium"} 10x120
 				gpu_device_up{$A} 1x120`,
-				checks: `10m -; 15m -; 17m $A,poll="medium"; 25m $A,poll="medium"; 29m $A,poll="medium"; 32m -`},
+				checks: `10m -; 19m -; 21m $A; 25m $A; 29m $A; 32m -`},
+			{name: "the clock of the node is two minutes behind", step: 30 * time.Second,
+				series: `gpu_last_read_timestamp_seconds{$A,poll="medium"} -120+30x60
+				gpu_exporter_poll_interval_seconds{node="n1",poll="medium"} 10x60
+				gpu_device_up{$A} 1x60`, checks: "10m -; 17m -; 25m -"},
+			{name: "a slow poll group of twelve minutes", step: 30 * time.Second,
+				series: `gpu_last_read_timestamp_seconds{$A,poll="slow"} 0x24 720x24 1440x24
+				gpu_exporter_poll_interval_seconds{node="n1",poll="slow"} 720x72
+				gpu_device_up{$A} 1x72`, checks: "11m -; 12m -; 24m -"},
 			{name: "a slow poll group takes its time", step: 30 * time.Second,
 				series: `gpu_last_read_timestamp_seconds{$A,poll="slow"} 0x5 180x5 360x5 540x5 720x5 900x5
 				gpu_exporter_poll_interval_seconds{node="n1",poll="slow"} 60x60
@@ -195,7 +203,7 @@ func exporterCases(t *testing.T) map[string][]testCase {
 				series: `gpu_last_read_timestamp_seconds{$A,poll="fast"} 0x60
 				gpu_exporter_poll_interval_seconds{node="n1",poll="fast"} 2x60
 				gpu_exporter_paused{node="n1",reason="mig_change"} 0x60
-				gpu_device_up{$A} 1x60`, checks: `5m -; 20m $A,poll="fast"`},
+				gpu_device_up{$A} 1x60`, checks: `9m -; 20m $A`},
 		},
 		"GPUExporterNVMLErrors": {
 			{name: "a panic", series: `gpu_exporter_panics_total{node="n1"} 0x30 1x90

@@ -31,6 +31,12 @@ func lostCases(t *testing.T) map[string][]testCase {
 	return map[string][]testCase{
 		"GPUUnavailable": {
 			pulse(t, "GPUUnavailable", "lost and found", 0, "gpu_device_up{$A}", "1", "0", "$A", "gpu_device_up{$B} 1"),
+			{name: "it comes and goes", series: "gpu_device_up{$A} " + strings.Repeat("1x3 0x3 ", 8) + "1x60\ngpu_device_up{$B} 1x140",
+				checks: "8m -; 24m -; 25m $A; 50m $A; 65m $A; 85m $A; 92m -"},
+			{name: "it goes twice", series: "gpu_device_up{$A} 1x9 0x3 1x3 0x3 1x60", checks: "15m -; 25m -; 30m -; 60m -"},
+			{name: "the driver is loaded three times", series: "gpu_device_up{$A} " + strings.Repeat("1x3 0x3 ", 4) + "1x30\n" +
+				`gpu_exporter_source_up{node="n1",source="nvml"} ` + strings.Repeat("1x3 0x3 ", 4) + "1x30",
+				checks: "26m -; 30m -; 40m -"},
 			{name: "four minutes of a reset", series: "gpu_device_up{$A} 1x4 0x3 1x20", checks: "8m -; 10m -; 15m -"},
 			{name: "never initialized, and known by its address",
 				step: 10 * time.Minute, series: `gpu_device_up{node="n1",uuid="0000:18:00.0",gpu="-1"} 0x200
@@ -139,23 +145,45 @@ func errorCases(t *testing.T) map[string][]testCase {
 		"GPUXIDFatal": {
 			late("79"),
 			{name: "a driver without recommendations", step: 10 * time.Minute, series: "gpu_device_up{$A} 1x200\n" +
-				`gpu_xid_last_timestamp_seconds{$A,xid="62"} _x4 2400x190`,
+				`gpu_xid_events_total{$A,xid="62"} _x4 1x190
+				gpu_xid_last_timestamp_seconds{$A,xid="62"} _x4 2400x190`,
 				checks: `30m -; 40m -; 50m $A,xid="62"; 23h $A,xid="62"; 26h -`},
 			{name: "a driver with recommendations",
+				series: grows("62") + "\n" + `gpu_xid_last_timestamp_seconds{$A,xid="62"} _x11 660x120
+				gpu_recovery_action{$A,action="none"} 1x130`,
+				checks: `15m -; 16m $A,xid="62"; 54m $A,xid="62"; 60m -`},
+			{name: "a further one, on a node with a wrong clock",
 				series: grows("62") + "\n" + `gpu_recovery_action{$A,action="none"} 1x130`,
-				checks: `20m -; 22m $A,xid="62"; 69m $A,xid="62"; 75m -`},
+				checks: `15m -; 16m $A,xid="62"; 54m $A,xid="62"; 60m -`},
 			{name: "it fell off the bus", series: grows("79") + "\n" + `gpu_health_reason_info{$A,state="lost",reason="lost"} _x11 1x120`,
 				checks: "22m -; 60m -"},
 			{name: "its first event begins the series",
 				series: begins("48") + `gpu_recovery_action{$A,action="none"} 1x160`,
-				checks: `49m -; 50m $A,xid="48"; 69m $A,xid="48"; 98m $A,xid="48"; 105m -`},
+				checks: `44m -; 45m $A,xid="48"; 69m $A,xid="48"; 83m $A,xid="48"; 90m -`},
 			{name: "found in the kernel's log by a new exporter",
 				series: `gpu_xid_last_timestamp_seconds{$A,xid="119"} _x12 600x80
 				gpu_recovery_action{$A,action="none"} 1x130`,
-				checks: `21m -; 22m $A,xid="119"; 39m $A,xid="119"; 75m -`},
+				checks: `16m -; 17m $A,xid="119"; 39m $A,xid="119"; 53m $A,xid="119"; 60m -`},
+			{name: "counted by the exporter of a node that was not scraped before",
+				series: `gpu_xid_events_total{$A,xid="119"} _x12 1x80
+				gpu_xid_last_timestamp_seconds{$A,xid="119"} _x12 600x80
+				gpu_recovery_action{$A,action="none"} 1x130`,
+				checks: `16m -; 17m $A,xid="119"; 39m $A,xid="119"; 53m $A,xid="119"; 60m -`},
+			{name: "found there by the exporter that is started after the reset",
+				series: `gpu_xid_events_total{$A,xid="95"} _x12 1x8 stale _x2 0x60
+				gpu_xid_last_timestamp_seconds{$A,xid="95"} _x12 720x8 stale _x2 720x60
+				gpu_health_reason_info{$A,state="needs_reset",reason="recovery_reset"} _x12 1x8 stale
+				gpu_recovery_action{$A,action="none"} _x24 1x60`, checks: "20m -; 30m -; 40m -; 50m -; 60m -"},
+			{name: "found there after the reset, by a driver without recommendations",
+				series: `gpu_xid_events_total{$A,xid="95"} _x12 1x8 stale _x2 0x120
+				gpu_xid_last_timestamp_seconds{$A,xid="95"} _x12 720x8 stale _x2 720x120`,
+				checks: `16m -; 17m $A,xid="95"; 20m $A,xid="95"; 34m $A,xid="95"; 40m -; 100m -`},
+			{name: "it was lost, and came back", series: begins("79") +
+				`gpu_health_reason_info{$A,state="lost",reason="lost"} _x40 1x8 stale
+				gpu_recovery_action{$A,action="none"} 1x160`, checks: "50m -; 60m -; 75m -"},
 			{name: "an old one in the kernel's log", step: 10 * time.Minute,
 				series: `gpu_xid_last_timestamp_seconds{$A,xid="119"} 0x200`,
-				checks: `10m $A,xid="119"; 25h -`},
+				checks: `10m $A,xid="119"; 2h -; 25h -`},
 			{name: "programs' faults and trifles", series: other("13", "31", "43", "63", "94", "145", "999"),
 				checks: "22m -; 35m -"},
 			{name: "an old event behind a scrape that failed",

@@ -1,7 +1,6 @@
 package replay_test
 
 import (
-	"cmp"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -13,288 +12,323 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/gpu-exporter/gpu-exporter/alerts"
-	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
 	"github.com/gpu-exporter/gpu-exporter/test/fleet/replay"
 )
 
 var (
-	monthDays = flag.Int("month.days", 0, "simulate so many days of alerts; 0: one, with every event")
+	allCells  = flag.Bool("cells", false, "simulate the alerts in every cell; without it in four of them")
+	seed      = flag.Uint64("seed", 0, "of the random cells, offsets and times; 0: a new one")
 	replicas  = flag.Int("month.replicas", 1, "evaluate the rules on so many servers, whose alerts are one where their labels are")
 	monthGPUs = flag.Int("month.gpus", 0, "simulate what happens in a month to so many GPUs; 0: every event once")
 )
 
-// incident is something that happens to a node between two times since the beginning, and the alerts that may fire for
-// it:
-// each at most once at a time, and at least one of them unless it is planned work.
-type incident struct {
-	name     string
-	node     string
-	from, to time.Duration
-	planned  bool
-	may      []string
-	// change edits what the node exposes meanwhile.
-	change func(n *exposition)
-	// perMonth is how often it happens to a fleet of 16,000 GPUs in a month: an assumption.
-	perMonth int
+// generator returns the random numbers of a test, and logs its seed.
+func generator(t *testing.T) *rand.Rand {
+	t.Helper()
+	s := *seed
+	if s == 0 {
+		s = rand.Uint64()
+	}
+	t.Logf("-seed=%d repeats it", s)
+	return rand.New(rand.NewPCG(s, 1))
 }
 
-// month is what happens in a month to a fleet of so many GPUs. What happens on one node does not depend on what happens
-// on another, so all of it is put into one simulated day, each on a node of its own, at the hours of the table moved by up
-// to half an hour. Faults are simulated one by one; of planned work and healthy nodes a sample is.
-func month(gpus int) []incident {
-	const sample = 10
-	random := rand.New(rand.NewPCG(1, uint64(gpus)))
-	var out []incident
-	for _, i := range incidents() {
-		n := max(1, i.perMonth*gpus/16000)
-		if i.planned {
-			n = min(n, sample)
+// cells are those of a run.
+func cells(random *rand.Rand) []replay.Cell {
+	if *allCells {
+		return replay.Cells()
+	}
+	return replay.SomeCells(random)
+}
+
+// incident is something that happens to a node, and the alerts that may fire for it.
+type incident struct {
+	name string
+	// lasts is the time until it is repaired; 0: it is not.
+	lasts time.Duration
+	// may are the alerts of which one notifies, once; none: nothing may.
+	may []string
+	// perhaps is that none is right as well.
+	perhaps bool
+	// change edits what the node exposes so long after the beginning, also after the repair.
+	change func(n *exposition, since time.Duration)
+	// perMonth is how often it happens to a fleet of 16,000 GPUs in a month: an assumption.
+	perMonth int
+	// always is an incident that was there before anything was scraped.
+	always bool
+}
+
+const (
+	hour = time.Hour
+	// long is how long what does not pass by itself lasts.
+	long = 75 * time.Minute
+	// A node has so many GPUs, of which one may be faulty.
+	gpus, faulty = 4, 2
+	// reboot is how long a node is away.
+	reboot = 8 * time.Minute
+	// quiet is how long an alert may fire after the repair, beside what the backend takes to end a series.
+	quiet = 27 * time.Minute
+)
+
+// until is a state that ends with the repair.
+func until(lasts time.Duration, change func(n *exposition)) func(*exposition, time.Duration) {
+	return func(n *exposition, since time.Duration) {
+		if lasts == 0 || since < lasts {
+			change(n)
 		}
-		for k := range n {
-			c := i
-			c.node = fmt.Sprintf("%s%d", i.node, k)
-			if c.from > 0 {
-				shift := time.Duration(random.IntN(30)) * time.Minute
-				c.from, c.to = c.from+shift, c.to+shift
+	}
+}
+
+// rebooted is a state that a reboot of the node ends.
+func rebooted(after time.Duration, change func(n *exposition, since time.Duration)) func(*exposition, time.Duration) {
+	return func(n *exposition, since time.Duration) {
+		switch {
+		case since < after:
+			change(n, since)
+		case since < after+reboot:
+			n.down, n.notReady = true, true
+		}
+	}
+}
+
+// reset is a state that a reset of the GPU ends: the exporter is stopped for it, and finds the XID in the kernel log.
+func reset(after time.Duration, change func(n *exposition, since time.Duration)) func(*exposition, time.Duration) {
+	return func(n *exposition, since time.Duration) {
+		change(n, min(since, after))
+		if since >= after {
+			n.lost, n.recovery = -1, "none"
+			n.exporterDown = since < after+3*time.Minute
+			for xid, x := range n.xids {
+				x.count = 0
+				n.xids[xid] = x
 			}
-			out = append(out, c)
 		}
+	}
+}
+
+func incidents() []incident {
+	lost := func(n *exposition, _ time.Duration) { n.lost, n.offered = faulty, gpus-1; n.xid("79", 1, 0) }
+	out := []incident{
+		{name: "a driver that comes after the exporter", always: true, lasts: 20 * time.Minute, perMonth: 60,
+			change: until(20*time.Minute, func(n *exposition) { n.driverless = true })},
+		{name: "a rolling upgrade of the driver", lasts: hour, perMonth: 2000,
+			change: until(hour, func(n *exposition) { n.cordoned, n.driverless = true, true })},
+		{name: "a reboot", lasts: reboot, perMonth: 200, change: rebooted(0, nil)},
+		{name: "a preempted node that is gone", perMonth: 200, change: until(0, func(n *exposition) { n.absent = true })},
+		{name: "a restart of the kubelet", lasts: 3 * time.Minute, perMonth: 200,
+			change: until(3*time.Minute, func(n *exposition) { n.offered = 0 })},
+		{name: "a GPU that never came", always: true, may: []string{"GPUMissing"}, perMonth: 4,
+			change: until(0, func(n *exposition) { n.gpus, n.offered = gpus-1, gpus-1 })},
+		{name: "a driver that fails", lasts: long, may: []string{"GPUDriverDown"}, perMonth: 10,
+			change: until(long, func(n *exposition) { n.driverless = true })},
+		{name: "an exporter that crashes again and again", lasts: long, may: []string{"GPUExporterDown"}, perMonth: 4,
+			change: func(n *exposition, since time.Duration) { // up for one minute in five
+				n.exporterDown = since < long && since%(5*time.Minute) >= time.Minute
+			}},
+		{name: "a device plugin that stopped", lasts: long, may: []string{"GPUNotOffered"}, perMonth: 6,
+			change: until(long, func(n *exposition) { n.offered = 0 })},
+		{name: "a GPU that is polled no more", lasts: hour, may: []string{"GPUExporterPollStuck"},
+			change: func(n *exposition, since time.Duration) {
+				if since < hour {
+					n.unread = since
+				}
+			}},
+		{name: "a GPU that is lost for three minutes", lasts: 3 * time.Minute,
+			change: until(3*time.Minute, func(n *exposition) { n.lost = faulty })},
+		// A backend without markers has the lost GPU for five minutes more.
+		{name: "a node that is replaced four minutes after XID 79", may: []string{"GPUUnavailable"}, perhaps: true,
+			lasts: 5 * time.Minute, change: func(n *exposition, since time.Duration) {
+				lost(n, since)
+				n.down, n.absent = since > 4*time.Minute, since > 5*time.Minute
+			}},
+	}
+	for _, m := range []time.Duration{10 * time.Minute, 20 * time.Minute, 30 * time.Minute} {
+		name := func(format string) string { return fmt.Sprintf(format, m) }
+		out = append(out, incident{name: name("XID 79, and a reboot after %v"), lasts: m, may: []string{"GPUUnavailable"},
+			change: rebooted(m, lost), perMonth: 10},
+			incident{name: name("XID 79, and the node is replaced after %v"), lasts: m, may: []string{"GPUUnavailable"},
+				change: func(n *exposition, since time.Duration) {
+					lost(n, since)
+					n.down, n.absent = since > m, since > m+2*time.Minute
+				}},
+			incident{name: name("XID 119 before R570, and a reboot after %v"), lasts: m, may: []string{"GPUXIDFatal"},
+				change: rebooted(m, func(n *exposition, _ time.Duration) { n.recovery = ""; n.xid("119", 1, 0) })},
+			incident{name: name("XID 95 before R570, and a reset after %v"), lasts: m, may: []string{"GPUXIDFatal"},
+				change: func(n *exposition, since time.Duration) {
+					reset(m, func(n *exposition, _ time.Duration) { n.xid("95", 1, 0) })(n, since)
+					n.recovery = ""
+				}},
+			incident{name: name("XID 95, a recommendation, and a reset after %v"), lasts: m, may: []string{"GPURepairRequired"},
+				change:   reset(m, func(n *exposition, _ time.Duration) { n.recovery = "reset"; n.xid("95", 1, 0) }),
+				perMonth: 15})
+	}
+	for _, m := range []time.Duration{2 * time.Minute, 4 * time.Minute, 8 * time.Minute, 16 * time.Minute, 24 * time.Minute} {
+		flap := func(n *exposition, since time.Duration) { // lost for half of the period
+			falls := since / m
+			if since%m < m/2 {
+				n.lost, n.offered = faulty, gpus-1
+			}
+			n.xid("79", uint64(falls)+1, falls*m)
+		}
+		out = append(out, incident{name: fmt.Sprintf("a GPU that comes and goes every %v", m), lasts: long,
+			// Where it is lost between two scrapes, only its XIDs are seen.
+			may: []string{"GPUUnavailable", "GPUXIDFatal"}, change: rebooted(long, flap)})
 	}
 	return out
 }
 
-// exposition is what a node exposes and what kube-state-metrics says of it.
-type exposition struct {
-	down, driverless, cordoned, notReady, absent bool
-	lost                                         int // GPU that is unavailable; -1: none
-	gpus                                         int
-	offered                                      int
-	xid                                          string
-	recovery                                     string
-	crash                                        bool
+// A node of the simulation, with what happens to it.
+type happening struct {
+	incident
+	node string
+	from time.Duration
 }
 
-func incidents() []incident {
-	const hour, day = time.Hour, 24 * time.Hour
-	return []incident{
-		{"a driver that comes after the exporter", "fresh", 0, 20 * time.Minute, true, nil,
-			func(n *exposition) { n.driverless = true }, 60},
-		{"a rolling upgrade of the driver", "drained", 3 * hour, 4 * hour, true, nil,
-			func(n *exposition) { n.cordoned, n.driverless = true, true }, 2000},
-		{"a reboot", "rebooted", 5 * hour, 5*hour + 8*time.Minute, true, nil,
-			func(n *exposition) { n.down, n.notReady = true, true }, 200},
-		{"a preempted node that is gone", "preempted", 6 * hour, 40 * day, true, nil,
-			func(n *exposition) { n.absent = true }, 200},
-		{"a restart of the kubelet", "restarted", 7 * hour, 7*hour + 3*time.Minute, true, nil,
-			func(n *exposition) { n.offered = 0 }, 200},
-		{"a GPU that is dead until its repair", "dead", 1 * hour, 20 * hour, false,
-			[]string{"GPUUnavailable", "GPUXIDFatal"},
-			func(n *exposition) { n.lost, n.xid, n.offered = 3, "79", 7 }, 40},
-		{"a GPU that needs a reset", "reset", 9 * hour, 12 * hour, false,
-			[]string{"GPURepairRequired", "GPUXIDFatal"},
-			func(n *exposition) { n.xid, n.recovery = "95", "reset" }, 60},
-		{"a GPU that never came", "short", 0, 40 * day, false, []string{"GPUMissing"},
-			func(n *exposition) { n.gpus, n.offered = 7, 7 }, 4},
-		{"a driver that fails", "broken", 10 * hour, 13 * hour, false, []string{"GPUDriverDown"},
-			func(n *exposition) { n.driverless = true }, 10},
-		{"an exporter that crashes again and again", "crashing", 14 * hour, 17 * hour, false,
-			[]string{"GPUExporterDown"},
-			func(n *exposition) { n.crash = true }, 4},
-		{"a device plugin that stopped", "unoffered", 18 * hour, 21 * hour, false, []string{"GPUNotOffered"},
-			func(n *exposition) { n.offered = 0 }, 6},
-	}
-}
-
-// A month of a fleet: one notification for each fault until it is repaired, none for planned work, and nothing missed.
-// The
-// short form has every event in a day.
-func TestMonthOfAlerts(t *testing.T) {
-	days := max(1, *monthDays)
-	var servers []*replay.Server
-	for range *replicas {
-		s := replay.New(t, alerts.Default())
-		s.Groups = slices.DeleteFunc(s.Groups, func(g *replay.Group) bool {
-			return !slices.ContainsFunc([]string{"-models", "-problems", "-allocation", "-self", "alerts-gpus", "alerts-errors",
-				"alerts-repairs", "alerts-capacity", "alerts-exporter", "alerts-exporter-state"},
-				func(end string) bool { return strings.HasSuffix(g.Name(), end) })
-		})
-		servers = append(servers, s)
-	}
-	list := incidents()
-	if *monthGPUs > 0 {
-		list = month(*monthGPUs)
-	}
-	var nodes []string
-	for _, i := range list {
-		nodes = append(nodes, i.node)
+// month is what happens in a month to a fleet of so many GPUs; 0: everything once. What happens on one node does not depend
+// on what happens on another, so all of it begins within an hour, each on a node of its own. Faults are simulated one by
+// one; of planned work a sample is.
+func month(gpus int, random *rand.Rand) []happening {
+	const sample = 10
+	var out []happening
+	for i, c := range incidents() {
+		n := 1
+		if gpus > 0 {
+			if n = c.perMonth * gpus / 16000; c.perMonth > 0 {
+				n = max(1, n)
+			}
+		}
+		if len(c.may) == 0 {
+			n = min(n, sample)
+		}
+		for k := range n {
+			h := happening{c, fmt.Sprintf("n%d-%d", i, k), 0}
+			if !c.always { // what is compared with the hour before has one
+				h.from = 70*time.Minute + time.Duration(random.IntN(int(10*time.Minute/time.Second)))*time.Second
+			}
+			out = append(out, h)
+		}
 	}
 	for i := range 5 {
-		nodes = append(nodes, fmt.Sprintf("healthy%d", i))
+		out = append(out, happening{incident: incident{name: "nothing", change: func(*exposition, time.Duration) {}},
+			node: fmt.Sprintf("healthy%d", i)})
 	}
-	start := fleet.DefaultEpoch()
-	fired := map[string]map[string]int{} // by node and alert: minutes
-	pages := map[string]int{}
-	before := map[string]bool{}
-	const step = 4 * time.Minute
-	codes := map[string]string{} // XIDs stay counted after the repair
-	for since := time.Duration(0); since < time.Duration(days)*24*time.Hour; since += step {
-		if since%(24*time.Hour) >= 11*time.Hour && since%(24*time.Hour) < 11*time.Hour+12*time.Minute {
-			continue // Prometheus is restarted, and reads its log
-		}
-		at, now := start.Add(since), map[string]bool{}
-		for _, name := range nodes {
-			n := exposition{lost: -1, gpus: 8, offered: 8}
-			for _, i := range list {
-				if i.node == name && since >= i.from && since < i.to {
-					i.change(&n)
-				}
-			}
-			if n.crash && int(since/step)%5 == 0 { // up for one scrape in five
-				n.crash = false
-			}
-			if n.xid != "" {
-				codes[name] = n.xid
-			}
-			for r, s := range servers { // a replica scrapes and evaluates later
-				if err := s.Scrape(t.Context(), name, at.Add(time.Duration(r)*time.Minute), func(put func(labels.Labels, float64)) {
-					n.expose(name, codes[name], put)
-				}); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		var groups []*replay.Group
-		for r, s := range servers {
-			for _, g := range s.Groups {
-				if at.UnixMilli()%g.Interval().Milliseconds() == 0 {
-					g.Eval(t.Context(), at.Add(time.Duration(r)*time.Minute))
-				}
-			}
-			groups = append(groups, s.Groups...)
-		}
-		for _, g := range groups {
-			for _, a := range g.AlertingRules() {
-				if a.LastError() != nil {
-					t.Fatalf("%s: %v", a.Name(), a.LastError())
-				}
-				for _, active := range a.ActiveAlerts() {
-					if active.State.String() != "firing" {
-						continue
-					}
-					node, key := active.Labels.Get("node"), active.Labels.String()
-					if fired[node] == nil {
-						fired[node] = map[string]int{}
-					}
-					if now[key] {
-						continue
-					}
-					fired[node][a.Name()] += int(step / time.Minute)
-					now[key] = true
-					if !before[key] {
-						pages[active.Labels.Get("severity")]++
-						pages[node+" "+active.Labels.Get("severity")]++
-					}
-				}
-			}
-		}
-		before = now
-	}
-	for _, i := range list {
-		for name := range fired[i.node] {
-			if !slices.Contains(i.may, name) {
-				t.Errorf("%s: %s fires for %d minutes", i.name, name, fired[i.node][name])
-			}
-		}
-		if !i.planned {
-			if n := pages[i.node+" critical"] + pages[i.node+" warning"]; n != 1 {
-				t.Errorf("%s: %d notifications (%v), want 1", i.name, n, fired[i.node])
-			}
-			// Until it is repaired, but for the time that the alert waits and the restart of Prometheus.
-			lasts := min(i.to, time.Duration(days)*24*time.Hour) - i.from
-			if got := time.Duration(fired[i.node][i.may[0]]) * time.Minute; got < lasts-52*time.Minute {
-				t.Errorf("%s: %s fires for %v of %v", i.name, i.may[0], got, lasts)
-			}
-		}
-		delete(fired, i.node)
-	}
-	for node, names := range fired {
-		t.Errorf("node %q without a fault: %v", node, names)
-	}
-	faults := 0
-	for _, i := range list {
-		if !i.planned {
-			faults++
-		}
-	}
-	t.Logf("%d nodes, %d days, %d faults: %d pages, %d warnings, %d notices; if that is a month's, %.1f pages and %.1f warnings a day",
-		len(nodes), days, faults, pages["critical"], pages["warning"], pages["info"], float64(pages["critical"])/30,
-		float64(pages["warning"])/30)
-	if pages["critical"]+pages["warning"] > faults {
-		t.Errorf("%d notifications of %d faults", pages["critical"]+pages["warning"], faults)
-	}
+	return out
 }
 
-// health puts the verdict on the GPU that may be faulty.
-func (n *exposition) health(labels []string, series func(string, float64, ...string)) {
-	state, reason := "healthy", ""
+// judge compares all notifications of a node with what happened to it.
+func (h happening) judge(list []replay.Notification, start, end time.Time, cell replay.Cell) (wrong []string) {
+	begin := start.Add(h.from)
+	for _, n := range list {
+		if !slices.Contains(h.may, n.Alert()) {
+			wrong = append(wrong, n.Alert()+" may not fire")
+		}
+	}
+	if len(h.may) == 0 || len(wrong) > 0 || h.perhaps && len(list) == 0 {
+		return wrong
+	}
+	if len(list) != 1 {
+		return append(wrong, fmt.Sprintf("%d notifications, want 1", len(list)))
+	}
+	n, repaired := list[0], end
+	if h.lasts > 0 {
+		repaired = begin.Add(h.lasts)
+	}
+	if late := 40 * time.Minute; n.From.After(begin.Add(late)) {
+		wrong = append(wrong, fmt.Sprintf("it is later than %v", late))
+	}
+	tolerance := quiet + 2*cell.Scrape
+	if cell.Unmarked { // of the series, and of the record that reads it
+		tolerance += 10 * time.Minute
+	}
 	switch {
-	case n.lost >= 0:
-		state, reason = "lost", "lost"
-	case n.recovery != "":
-		state, reason = "needs_reset", "recovery_reset"
+	case !n.To.IsZero() && n.To.Before(repaired):
+		wrong = append(wrong, "it ends before the repair")
+	case end.After(repaired.Add(tolerance)) && (n.To.IsZero() || n.To.After(repaired.Add(tolerance))):
+		wrong = append(wrong, fmt.Sprintf("it fires for more than %v after the repair", tolerance))
 	}
-	for _, s := range gpu.HealthStates {
-		series("gpu_health", map[bool]float64{true: 1}[string(s) == state], append(labels, "state", string(s))...)
-	}
-	if reason != "" {
-		series("gpu_health_reason_info", 1, append(labels, "state", state, "reason", reason)...)
-	}
-	series("gpu_recovery_action", 1, append(labels, "action", cmp.Or(n.recovery, "none"))...)
+	return wrong
 }
 
-// expose puts the node's series and those of kube-state-metrics.
-func (n *exposition) expose(name, code string, put func(labels.Labels, float64)) {
-	if n.absent {
-		return
+// Every fault is one notification until it is repaired, whatever the scrape interval, the offsets of scrapes and evaluations,
+// the clocks of the nodes and the backend; planned work is none. All notifications of all rules count.
+func TestMonthOfAlerts(t *testing.T) {
+	random := generator(t)
+	for _, cell := range cells(random) {
+		t.Run(cell.String(), func(t *testing.T) {
+			list := month(*monthGPUs, random)
+			var targets []replay.Target
+			start := fleet.DefaultEpoch()
+			for _, h := range list {
+				targets = append(targets, replay.Target{Name: h.node, Expose: func(at, clock time.Time, put func(labels.Labels, float64)) {
+					n := exposition{lost: -1, gpus: gpus, offered: gpus, recovery: "none", xids: map[string]xid{}}
+					if since := at.Sub(start) - h.from; since >= 0 {
+						n.begin = clock.Add(-since)
+						h.change(&n, since)
+					}
+					n.expose(h.node, clock, put)
+				}})
+			}
+			end := start.Add(200 * time.Minute)
+			var all []replay.Notification
+			for range *replicas {
+				w := replay.New(t, alerts.Default()).Watch(cell, random, targets)
+				restart := start.Add(2*hour + 10*time.Minute) // of Prometheus, which reads its log
+				for _, span := range [][2]time.Time{{start, restart}, {restart.Add(4 * time.Minute), end}} {
+					if err := w.Run(t.Context(), span[0], span[1]); err != nil {
+						t.Fatal(err)
+					}
+				}
+				all = merge(all, w.Notifications)
+			}
+			byNode, count := map[string][]replay.Notification{}, map[string]int{}
+			for _, n := range all {
+				byNode[n.Labels.Get("node")] = append(byNode[n.Labels.Get("node")], n)
+				count[n.Labels.Get("severity")]++
+			}
+			faults := 0
+			for _, h := range list {
+				if len(h.may) > 0 {
+					faults++
+				}
+				notified := byNode[h.node]
+				if wrong := h.judge(notified, start, end, cell); len(wrong) > 0 {
+					t.Errorf("%s: %s: %s", h.name, strings.Join(wrong, "; "), replay.Describe(notified, start.Add(h.from)))
+				}
+				delete(byNode, h.node)
+			}
+			for node, notified := range byNode {
+				t.Errorf("node %q: %s", node, replay.Describe(notified, start))
+			}
+			t.Logf("%d nodes, %d faults: %d pages, %d warnings, %d notices; if that is a month's, %.1f pages and %.1f warnings a day",
+				len(list), faults, count["critical"], count["warning"], count["info"], float64(count["critical"])/30,
+				float64(count["warning"])/30)
+		})
 	}
-	series := func(metric string, v float64, more ...string) {
-		put(labels.FromStrings(append([]string{"__name__", metric, "node", name}, more...)...), v)
-	}
-	flag := func(b bool) float64 {
-		if b {
-			return 1
+}
+
+// merge adds the notifications of a further server, which are one with those of the same labels that overlap.
+func merge(all, more []replay.Notification) []replay.Notification {
+	last := func(n replay.Notification) time.Time {
+		if n.To.IsZero() {
+			return time.Unix(1<<40, 0)
 		}
-		return 0
+		return n.To
 	}
-	series("kube_node_spec_unschedulable", flag(n.cordoned))
-	series("kube_node_status_condition", flag(!n.notReady), "condition", "Ready", "status", "true")
-	series("kube_node_status_capacity", 8, "resource", "nvidia_com_gpu")
-	up := !n.down && !n.crash
-	put(labels.FromStrings("__name__", "up", "job", "monitoring/gpu-exporter", "instance", name), flag(up))
-	if !up {
-		return
-	}
-	series("gpu_exporter_build_info", 1)
-	series("gpu_exporter_source_up", flag(!n.driverless), "source", "nvml")
-	series("gpu_node_allocatable_devices", float64(n.offered), "resource", "nvidia_com_gpu")
-	series("gpu_node_allocated_devices", 0, "resource", "nvidia_com_gpu")
-	for i := range n.gpus {
-		id := []string{"uuid", fmt.Sprintf("GPU-%s-%d", name, i), "gpu", fmt.Sprint(i)}
-		if n.driverless {
-			id = []string{"uuid", fmt.Sprintf("0000:%02d:00.0", i), "gpu", "-1"}
-		}
-		series("gpu_device_up", flag(!n.driverless && i != n.lost), id...)
-		if n.driverless {
+	for _, n := range more {
+		i := slices.IndexFunc(all, func(o replay.Notification) bool {
+			return labels.Equal(o.Labels, n.Labels) && !n.From.After(last(o)) && !o.From.After(last(n))
+		})
+		if i < 0 {
+			all = append(all, n)
 			continue
 		}
-		series("gpu_info", 1, append(id, "model", "H100")...)
-		series("gpu_allocation_ratio", 0, id...)
-		if i == 3 {
-			n.health(id, series)
+		if o := &all[i]; n.From.Before(o.From) {
+			o.From = n.From
 		}
-		for _, xid := range []string{"79", "95"} {
-			series("gpu_xid_events_total", flag(i == 3 && code == xid), append(id, "xid", xid)...)
+		if last(n).After(last(all[i])) {
+			all[i].To = n.To
 		}
 	}
+	return all
 }

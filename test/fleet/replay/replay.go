@@ -41,7 +41,9 @@ type Server struct {
 	Costs map[string]Cost
 	// Relabel changes the labels of what Fleet scrapes; nil: none.
 	Relabel func(labels.Labels) labels.Labels
-	targets map[string]map[uint64]labels.Labels // series of the last scrape
+	// Unmarked has the ends of series not marked as stale, as in a backend that knows no markers.
+	Unmarked bool
+	targets  map[string]map[uint64]labels.Labels // series of the last scrape
 }
 
 // New returns a server with the recording rules and the alerts of a configuration, which is removed with the test.
@@ -95,7 +97,7 @@ func WithRules(tb testing.TB, all []alerts.RuleGroup) *Server {
 			Parser: parser.NewParser(parser.Options{})})}
 	file := filepath.Join(dir, "rules.yaml")
 	must(os.WriteFile(file, []byte(alerts.RulesFile(all)), 0o600))
-	m := rules.NewManager(&rules.ManagerOptions{QueryFunc: s.evaluate, Appendable: db,
+	m := rules.NewManager(&rules.ManagerOptions{QueryFunc: s.evaluate, Appendable: s,
 		Queryable:  db,
 		NotifyFunc: func(context.Context, string, ...*rules.Alert) {}, Context: context.Background()})
 	groups, errs := m.LoadGroups(time.Minute, labels.EmptyLabels(), "", nil, false, file)
@@ -108,10 +110,27 @@ func WithRules(tb testing.TB, all []alerts.RuleGroup) *Server {
 	return s
 }
 
+// Appender returns what scrapes and rules write to.
+func (s *Server) Appender(ctx context.Context) storage.Appender {
+	if s.Unmarked {
+		return unmarked{s.DB.Appender(ctx)}
+	}
+	return s.DB.Appender(ctx)
+}
+
+type unmarked struct{ storage.Appender }
+
+func (u unmarked) Append(ref storage.SeriesRef, l labels.Labels, t int64, v float64) (storage.SeriesRef, error) {
+	if value.IsStaleNaN(v) {
+		return ref, nil
+	}
+	return u.Appender.Append(ref, l, t, v)
+}
+
 // Scrape stores what a target exposes at a time, given by do, and ends the series that it no longer exposes.
 func (s *Server) Scrape(ctx context.Context, target string, at time.Time,
 	do func(put func(labels.Labels, float64))) error {
-	app := s.DB.Appender(ctx)
+	app := s.Appender(ctx)
 	seen, before := map[uint64]labels.Labels{}, s.targets[target]
 	var failed error
 	add := func(l labels.Labels, v float64) {
