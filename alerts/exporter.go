@@ -1,5 +1,7 @@
 package alerts
 
+import "github.com/gpu-exporter/gpu-exporter/internal/catalog"
+
 // nodeOfTarget is whether targets are up, with their node: the shipped scrape objects set instance to its name.
 func nodeOfTarget(up string) string {
 	return `label_replace(max by (cluster, job, instance) (` + up + `), "node", "$1", "instance", "([^:]+).*")`
@@ -51,11 +53,12 @@ func exporterState() []Alert {
 	return []Alert{
 		{Name: "GPUExporterSourceDown", Severity: Warning, Labels: []string{"node", "source"}, For: minutes10,
 			Keep: minutes5, Dashboard: dashboard,
-			Expr:    `max by (cluster, node, source) (gpu_exporter_source_up{source!="nvml"}) == 0`,
+			Expr: `max by (cluster, node, source) (gpu_exporter_source_up{source!="nvml"}) == 0` + "\n  unless on (cluster, node, source) " +
+				catalog.NeverRead(""),
 			Summary: "A data source of an exporter is down.",
 			Description: "Data source {{ $labels.source }} fails on {{ $labels.node }}; the metrics from it are " +
 				"missing. podresources: check that the kubelet's socket is mounted and the exporter runs as root. " +
-				"kmsg: check that it may read /dev/kmsg. The exporter's log has the error."},
+				"kmsg: check that it may still read /dev/kmsg. The exporter's log has the error."},
 		{Name: "GPUExporterPollStuck", Severity: Warning, Labels: gpuLabels, For: minutes5,
 			Keep: minutes5, Dashboard: dashboard,
 			Parameters: []Parameter{number("intervals", 5, 2, 1000, "intervals of the poll group without a reading")},

@@ -677,7 +677,7 @@ func self() []Record {
 			Expr: by("count", []string{"driver_version"},
 				by("group", []string{"node", "driver_version"}, "gpu_driver_info"))},
 		{Name: "cluster:gpu_exporter_sources_down:sum", Labels: []string{"source"},
-			Help: "Exporters whose data source is down.",
-			Expr: by("sum", []string{"source"}, "1 - gpu_exporter_source_up")},
+			Help: "Exporters whose data source is down, without kernel logs that were never readable.",
+			Expr: by("sum", []string{"source"}, "1 - gpu_exporter_source_up unless on (cluster, node, source) "+catalog.NeverRead(""))},
 	}
 }

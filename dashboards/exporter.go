@@ -1,5 +1,7 @@
 package dashboards
 
+import "github.com/gpu-exporter/gpu-exporter/internal/catalog"
+
 // exporterDashboard: is the data on the other dashboards complete?
 func exporterDashboard() Dashboard {
 	const n = "<node>"
@@ -30,9 +32,9 @@ func exporterDashboard() Dashboard {
 					orZero("count("+state+" == 1)", gpuNodes),
 					"Nodes with allocatable GPUs and without exporter, those with one that is down apart; needs "+
 						"kube-state-metrics.").at(badIfAny()...),
-				stat(4, "Data sources down", Number, "sum(1 - gpu_exporter_source_up{"+n+"})",
+				stat(4, "Data sources down", Number, "sum(1 - gpu_exporter_source_up{"+n+"} unless on (cluster, node, source) "+catalog.NeverRead(n)+")",
 					"Data sources of the exporters (driver, kernel log, kubelet and others) that are down, over all "+
-						"nodes: the same one on two nodes counts twice.").at(badIfAny()...),
+						"nodes: the same one on two nodes counts twice. A kernel log that was never readable does not count.").at(badIfAny()...),
 				stat(3, "Resolved", Ratio,
 					"count(gpu_allocation_ratio{"+n+"}) / count(gpu_device_up{"+n+"})",
 					"GPUs whose allocation is known, over all GPUs. Below 100 %: the kubelet does not respond, or "+
@@ -75,7 +77,7 @@ func exporterDashboard() Dashboard {
 							maximum("cluster, node, source", "gpu_exporter_source_up{"+n+"}")+
 								" and on (cluster, node, source) "+
 								"min by (cluster, node, source) (min_over_time(gpu_exporter_source_up{"+n+
-								"}[$__range] @ end())) == 0")),
+								"}[$__range] @ end())) == 0 unless on (cluster, node, source) "+catalog.NeverRead(n))),
 					series(12, "Failed queries", PerSec, "Failed queries of data sources per second.",
 						q("{{node}} {{source}}",
 							perSecond("cluster, node, source", "gpu_exporter_source_errors_total{"+n+"}")+" > 0")).from(

@@ -109,7 +109,7 @@ func alertCounts(width int, presence string, matchers ...string) Panel {
 // alertDetails are the labels of alerts that their table has no column for. Without them alerts of two codes would be one
 // row, and one about a resource would not show which.
 func alertDetails() []string {
-	return []string{"xid", "state", "problem", "kind", "only", "reason", "source", "sensor", "resource", "call", "code", "poll",
+	return []string{"xid", "state", "problem", "kind", "only", "reason", "source", "sensor", "resource", "call", "code",
 		"quantity", "container", "workload", "instance"}
 }
 

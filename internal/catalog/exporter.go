@@ -4,6 +4,16 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
+// NeverRead returns PromQL for the kernel logs, of the exporters that the matchers select, that an exporter has never read: a missing permission, which the feature
+// kernel_log reports, and no failure. Every other data source that is down is one.
+func NeverRead(matchers string) string {
+	if matchers != "" {
+		matchers = ", " + matchers
+	}
+	return `(gpu_exporter_source_up{source="kmsg"` + matchers + `} unless on (cluster, node, source) ` +
+		`gpu_exporter_source_last_success_timestamp_seconds{source="kmsg"` + matchers + `})`
+}
+
 func exporter() Group {
 	return Group{
 		Title: "Exporter",

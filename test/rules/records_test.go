@@ -347,6 +347,16 @@ func recordings() []recording {
 				gpu_time_seconds_total{$A,state="busy"} 0x60`,
 			asks: []string{`30m | sum(model:gpu_schedulable:sum) | {} 1`,
 				`30m | sum(model:gpu_unallocated:sum) | {} 1`}},
+		{
+			name: "data sources that are down",
+			series: `gpu_exporter_source_up{node="n1",source="kmsg"} 0x60
+				gpu_exporter_source_up{node="n2",source="kmsg"} 0x60
+				gpu_exporter_source_last_success_timestamp_seconds{node="n2",source="kmsg"} 1x60
+				gpu_exporter_source_up{node="n1",source="podresources"} 0x60
+				gpu_exporter_source_up{node="n2",source="podresources"} 1x60`,
+			asks: []string{`20m | cluster:gpu_exporter_sources_down:sum | cluster:gpu_exporter_sources_down:sum{source="kmsg"} 1 & ` +
+				`cluster:gpu_exporter_sources_down:sum{source="podresources"} 1`},
+		},
 		{name: "the kubelet's verdict, and a GPU that it does not offer",
 			series: `gpu_device_up{$A} 1x60
 				gpu_device_up{$B} 1x60
