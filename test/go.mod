@@ -12,6 +12,7 @@ require (
 	github.com/prometheus/procfs v0.23.0
 	github.com/prometheus/prometheus v0.315.0
 	golang.org/x/perf v0.0.0-20260908200009-22c9c6c9d4da
+	golang.org/x/sys v0.49.0
 )
 
 require github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring v0.85.0
@@ -151,7 +152,6 @@ require (
 	github.com/gobwas/ws v1.4.0 // indirect
 	github.com/gogo/protobuf v1.3.2 // indirect
 	github.com/grafana/grafana-foundation-sdk/go v0.0.18 // indirect
-	golang.org/x/sys v0.49.0 // indirect
 	k8s.io/component-base v0.37.2 // indirect
 	k8s.io/kubelet v0.37.2
 	k8s.io/pod-security-admission v0.37.2

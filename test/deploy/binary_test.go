@@ -2,6 +2,7 @@ package deploy_test
 
 import (
 	"debug/elf"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -9,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
@@ -91,4 +93,23 @@ func TestBinaryIsBoundLazily(t *testing.T) {
 			t.Errorf("with an old driver the metrics have no %s", want)
 		}
 	}
+}
+
+// built builds the exporter and the stand-in of its node.
+func built(t *testing.T) (exporter, standin string) {
+	t.Helper()
+	return servers.Build(t, servers.Exporter), servers.Build(t, servers.Standin)
+}
+
+// served runs a command and returns its metrics once they contain a text.
+func served(t *testing.T, cmd *exec.Cmd, address, wanted string) (page string) {
+	t.Helper()
+	servers.Run(t, cmd)
+	servers.Within(t, 30*time.Second, "the metrics contain "+wanted, func() (err error) {
+		if page, err = servers.Fetch("http://" + address + "/metrics"); err == nil && !strings.Contains(page, wanted) {
+			err = errors.New("they do not")
+		}
+		return err
+	})
+	return page
 }

@@ -22,13 +22,16 @@ type Child struct {
 
 // Start starts cmd in a process group of its own, so that a Ctrl-C does not reach it, and keeps the end of its output
 // unless cmd.Stdout is set. The program stops when the thread of the caller ends: call runtime.LockOSThread before.
+// A command that has attributes of its own keeps them instead.
 func Start(cmd *exec.Cmd) (*Child, error) {
 	c := &Child{cmd: cmd, done: make(chan struct{})}
 	if cmd.Stdout == nil {
 		cmd.Stdout = &c.tail
 	}
 	cmd.Stderr = &c.tail
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	}
 	cmd.WaitDelay = 5 * time.Second
 	if err := cmd.Start(); err != nil {
 		return nil, err
@@ -99,6 +102,13 @@ func (t *Tail) Write(b []byte) (int, error) {
 		t.text = append(t.text[:0], t.text[over:]...)
 	}
 	return len(b), nil
+}
+
+// Output is the end of what the program wrote so far.
+func (c *Child) Output() string {
+	c.tail.mu.Lock()
+	defer c.tail.mu.Unlock()
+	return string(c.tail.text)
 }
 
 // Last returns the last line.

@@ -165,6 +165,10 @@ type Options struct {
 	Under []string // a command that runs the exporter, such as strace with its flags
 	// Address is where it listens, host:port; empty: a free port of the loopback.
 	Address string
+	// Command replaces the program, its flags and its environment by those of a form in which it is shipped; Env is then
+	// all that it has. User runs it, where this is root; 0: the same user.
+	Command []string
+	User    uint32
 }
 
 // Exporter is a running exporter.
@@ -208,8 +212,15 @@ func (n *Node) Start(t testing.TB, o Options) *Exporter {
 	args = append(args, n.Flags()...)
 	args = append(args, "--web.listen-address="+e.Address)
 	args = append(args, o.Flags...)
+	env := append(append(os.Environ(), n.Env...), o.Env...)
+	if o.Command != nil {
+		args, env = o.Command, o.Env
+	}
 	e.cmd = exec.Command(args[0], args[1:]...)
-	e.cmd.Env = append(append(os.Environ(), n.Env...), o.Env...)
+	e.cmd.Env = env
+	if o.User != 0 && os.Geteuid() == 0 {
+		e.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: o.User, Gid: o.User}}
+	}
 	e.cmd.Stdout, e.cmd.Stderr = &e.out, &e.out
 	if err := e.cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -17,8 +17,8 @@ import (
 // Password is that of the user prometheus in a Web with users.
 const Password = "correct-horse-battery"
 
-// passwordHash is the bcrypt hash of Password, at minimum cost.
-const passwordHash = "$2a$04$4k7CcftXubj3hvwzw1iFdOAlsjCppQcTWDOpzA0DBMfFoHWqFZX.y"
+// PasswordHash is the bcrypt hash of Password, at minimum cost.
+const PasswordHash = "$2a$04$4k7CcftXubj3hvwzw1iFdOAlsjCppQcTWDOpzA0DBMfFoHWqFZX.y"
 
 // Web is what a web configuration has beside TLS.
 type Web struct{ Users bool }
@@ -44,7 +44,7 @@ func WebConfig(t testing.TB, dir string, w Web) string {
 	}
 	text := "tls_server_config:\n  cert_file: cert.pem\n  key_file: key.pem\n"
 	if w.Users {
-		text += "basic_auth_users:\n  prometheus: " + passwordHash + "\n"
+		text += "basic_auth_users:\n  prometheus: " + PasswordHash + "\n"
 	}
 	for name, content := range map[string][]byte{"cert.pem": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
 		Bytes: der}),
