@@ -26,12 +26,13 @@ func lost() []Alert {
 	return []Alert{
 		{Name: "GPUUnavailable", Severity: Critical, Labels: gpuLabels, For: minutes5, Keep: minutes15,
 			Dashboard: gpuDashboard,
-			Parameters: []Parameter{number("changes", 4, 2, 100, "changes within an hour, each from or to unavailable, above which a "+
-				"GPU counts as unavailable until it has been available for 10 minutes")},
-			// One that comes and goes is never unavailable for long enough.
+			Parameters: []Parameter{number("losses", 2, 1, 100, "times within an hour that a GPU becomes unavailable, above which it "+
+				"counts as unavailable until it has been available for 10 minutes")},
+			// One that comes and goes is never unavailable for long enough. Each loss is a reset, of 1 to 0; changes() in MetricsQL
+			// counts the first value of a series too.
 			Expr: "max" + byGPU + "(gpu_device_up) == 0\n" +
 				`  unless on (cluster, node) (max by (cluster, node) (gpu_exporter_source_up{source="nvml"}) == 0)` +
-				"\n  or max" + byGPU + "(changes(gpu_device_up[1h]) > $changes and min_over_time(gpu_device_up[10m]) == 0)\n" +
+				"\n  or max" + byGPU + "(resets(gpu_device_up[1h]) > $losses and min_over_time(gpu_device_up[10m]) == 0)\n" +
 				`    unless on (cluster, node) (max by (cluster, node) (min_over_time(gpu_exporter_source_up{source="nvml"}[10m])) == 0)`,
 			Summary: "A GPU is unavailable.",
 			Description: atGPU + " does not respond, or the driver did not initialize it: it fell off the bus, is hung in " +

@@ -133,6 +133,20 @@ func errorCases(t *testing.T) map[string][]testCase {
 			series: `gpu_device_up{$A} _x20 1x100
 			gpu_xid_events_total{$A,xid="` + xid + `"} _x20 1x100`, checks: "19m -; 21m -; 25m -; 49m -; 70m -"}
 	}
+	// found are those that an exporter finds in the kernel log after the reset, as the one before it had counted them.
+	found := func(xid string) testCase {
+		return testCase{name: "found in the kernel's log after the reset",
+			series: `gpu_xid_events_total{$A,xid="` + xid + `"} _x12 1x8 stale _x2 0x60
+			gpu_xid_last_timestamp_seconds{$A,xid="` + xid + `"} _x12 720x8 stale _x2 720x60
+			gpu_health_reason_info{$A,state="needs_reset",reason="recovery_reset"} _x12 1x8 stale
+			gpu_recovery_action{$A,action="none"} _x24 1x60`, checks: "20m -; 30m -; 40m -; 50m -; 60m -"}
+	}
+	counted := func(xid, checks string) testCase {
+		return testCase{name: "counted by the exporter of a node that was not scraped before",
+			series: `gpu_xid_events_total{$A,xid="` + xid + `"} _x12 1x80
+			gpu_xid_last_timestamp_seconds{$A,xid="` + xid + `"} _x12 600x80
+			gpu_recovery_action{$A,action="none"} 1x130`, checks: checks}
+	}
 	grows := func(xid string) string { return `gpu_xid_events_total{$A,xid="` + xid + `"} 1x10 2x120` + "\n" }
 	other := func(xids ...string) string {
 		text := ""
@@ -164,16 +178,8 @@ func errorCases(t *testing.T) map[string][]testCase {
 				series: `gpu_xid_last_timestamp_seconds{$A,xid="119"} _x12 600x80
 				gpu_recovery_action{$A,action="none"} 1x130`,
 				checks: `16m -; 17m $A,xid="119"; 39m $A,xid="119"; 53m $A,xid="119"; 60m -`},
-			{name: "counted by the exporter of a node that was not scraped before",
-				series: `gpu_xid_events_total{$A,xid="119"} _x12 1x80
-				gpu_xid_last_timestamp_seconds{$A,xid="119"} _x12 600x80
-				gpu_recovery_action{$A,action="none"} 1x130`,
-				checks: `16m -; 17m $A,xid="119"; 39m $A,xid="119"; 53m $A,xid="119"; 60m -`},
-			{name: "found there by the exporter that is started after the reset",
-				series: `gpu_xid_events_total{$A,xid="95"} _x12 1x8 stale _x2 0x60
-				gpu_xid_last_timestamp_seconds{$A,xid="95"} _x12 720x8 stale _x2 720x60
-				gpu_health_reason_info{$A,state="needs_reset",reason="recovery_reset"} _x12 1x8 stale
-				gpu_recovery_action{$A,action="none"} _x24 1x60`, checks: "20m -; 30m -; 40m -; 50m -; 60m -"},
+			found("95"),
+			counted("119", `16m -; 17m $A,xid="119"; 39m $A,xid="119"; 53m $A,xid="119"; 60m -`),
 			{name: "found there after the reset, by a driver without recommendations",
 				series: `gpu_xid_events_total{$A,xid="95"} _x12 1x8 stale _x2 0x120
 				gpu_xid_last_timestamp_seconds{$A,xid="95"} _x12 720x8 stale _x2 720x120`,
@@ -193,7 +199,7 @@ func errorCases(t *testing.T) map[string][]testCase {
 				checks: "60m -; 85m -; 110m -"},
 		},
 		"GPUXIDWarning": {
-			late("94"),
+			late("94"), found("94"), counted("94", `11m -; 12m $A,xid="94"; 39m $A,xid="94"; 53m $A,xid="94"; 60m -`),
 			{name: "a contained memory error", series: begins("94"),
 				checks: `39m -; 40m $A,xid="94"; 69m $A,xid="94"; 80m $A,xid="94"; 90m -`},
 			{name: "a second one", series: grows("145"), checks: `10m -; 11m $A,xid="145"; 60m -`},
@@ -209,7 +215,7 @@ func errorCases(t *testing.T) map[string][]testCase {
 				checks: "60m -; 82m -; 125m -"},
 		},
 		"GPUXIDApplication": {
-			late("31"),
+			late("31"), found("31"), counted("31", `11m -; 12m $A,xid="31"; 39m $A,xid="31"; 48m $A,xid="31"; 60m -`),
 			{name: "a page fault", series: begins("31"),
 				checks: `39m -; 40m $A,xid="31"; 69m $A,xid="31"; 77m $A,xid="31"; 90m -`},
 			{name: "a second one", series: grows("13"), checks: `10m -; 11m $A,xid="13"; 60m -`},
