@@ -253,6 +253,9 @@ func (d *report) checkGPUs(v *gpu.View, fix func(string) string, hostPIDs bool) 
 				d.add(name, severityWarning, fix(u.Reason), "memory is not exported: %s", u.Detail)
 			}
 		}
+		if doubt := c.Medium.Or(&gpu.Medium{}).MemoryDoubt; doubt != "" {
+			d.add(name, severityInfo, "", "memory is exported: %s, which alone does not show that the total is wrong", doubt)
+		}
 		switch c.State {
 		case gpu.DeviceUp:
 			up++

@@ -20,8 +20,6 @@ func TestMemoryIsTheGPUs(t *testing.T) {
 		"own limit": {newest + half + "at 0s gpu 0 MemoryLimits_v1 = softLimit=0 hardLimit=40GiB currentUsed=0\n",
 			"own_limit", "has a limit of 40960 MiB", false},
 		"limit above": {newest + half, "total_too_small", "a total of 40960 MiB, but NVIDIA H100 80GB HBM3 has about", false},
-		"older driver, no size in the name": {twoGPUs + "at 0s gpu 0 Name = \"NVIDIA X\"" + half, "total_too_small",
-			"BAR1, which maps all memory, has 131072 MiB", false},
 		"wrapper": {twoGPUs, "wrapped_library", "libnvidia-ml.so.1", true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -54,5 +52,24 @@ func TestMemoryIsTheGPUs(t *testing.T) {
 				t.Errorf("doctor, exit code %d:\n%s", code, said)
 			}
 		})
+	}
+}
+
+// A BAR1 of more than twice the memory is a property of some boards: the memory is exported, and doctor has a note.
+func TestLargeBAR1DropsNoMemory(t *testing.T) {
+	t.Parallel()
+	m := node(t, twoGPUs+"at 0s gpu 0 BAR1MemoryInfo = total=256GiB used=1MiB\n", twoPods)
+	p := m.start()
+	p.until(t, "all memory of GPU 0", func(s series) error {
+		errs := []error{s.is(81559<<20, "gpu_memory_total_bytes", GPUA), s.none("gpu_unmeasured_info", GPUA)}
+		for _, part := range []string{"used", "free", "reserved"} {
+			_, err := s.one("gpu_memory_"+part+"_bytes", GPUA)
+			errs = append(errs, err)
+		}
+		return all(errs...)
+	})
+	said, _ := m.doctor()
+	if !strings.Contains(said, "memory is exported: a total of 81559 MiB, but BAR1") || strings.Contains(said, "memory is not exported") {
+		t.Errorf("doctor:\n%s", said)
 	}
 }

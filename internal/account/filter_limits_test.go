@@ -147,12 +147,14 @@ func TestMemoryGuardTexts(t *testing.T) {
 		totals        []gpu.Bytes
 		bar1          gpu.Bytes
 		limit         gpu.Bytes
-		wrapper, want string // detail
+		wrapper, want string // detail, or doubt in parentheses
 	}{
 		{"NVIDIA X 80GB", []gpu.Bytes{60e9}, 0, 0, "", ""},
-		{"NVIDIA X 80GB", []gpu.Bytes{60e9 - 1}, 0, 0, "", "a total of 57220 MiB, but NVIDIA X 80GB has about 76293 MiB"},
+		{"NVIDIA X 80GB", []gpu.Bytes{60e9 - 1}, 0, 0, "", "(a total of 57220 MiB, but NVIDIA X 80GB has about 76293 MiB)"},
+		{"NVIDIA X 80GB", []gpu.Bytes{512 * mib}, 1 << 30, 0, "", "a total of 512 MiB, but NVIDIA X 80GB has about 76293 MiB and " +
+			"BAR1, which maps all memory on most boards, has 1024 MiB"},
 		{"X", []gpu.Bytes{512*mib + 1}, 1 << 30, 0, "", ""},
-		{"X", []gpu.Bytes{512 * mib}, 1 << 30, 0, "", "a total of 512 MiB, but BAR1, which maps all memory, has 1024 MiB"},
+		{"X", []gpu.Bytes{512 * mib}, 1 << 30, 0, "", "(a total of 512 MiB, but BAR1, which maps all memory on most boards, has 1024 MiB)"},
 		{"X", []gpu.Bytes{100 * mib}, 1<<30 - 1, 0, "", ""},
 		{"X", []gpu.Bytes{1000 * mib, 1000 * mib, 900 * mib}, 0, 0, "", ""},
 		{"X", []gpu.Bytes{1000 * mib, 1000 * mib, 900*mib - 1}, 0, 0, "", "a total of 899 MiB, but it was 1000 MiB"},
@@ -171,13 +173,16 @@ func TestMemoryGuardTexts(t *testing.T) {
 			}
 			g.Check(&gpu.Identity{Model: c.model}, c.wrapper, &m)
 		}
-		got := ""
+		got, kept := "", len(m.Unmeasured) == 0
+		if m.MemoryDoubt != "" {
+			got = "(" + m.MemoryDoubt + ")"
+		}
 		for _, u := range m.Unmeasured {
-			if got = u.Detail; u.Reading != "memory" {
+			if got += u.Detail; u.Reading != "memory" {
 				t.Errorf("%+v", u)
 			}
 		}
-		if got != c.want || m.Memory.Present() != (c.want == "") || (m.Instances == nil) != (c.wrapper != "") {
+		if got != c.want || m.Memory.Present() != kept || (m.Instances == nil) != (c.wrapper != "") {
 			t.Errorf("%s %v: %q, want %q", c.model, c.totals, got, c.want)
 		}
 	}

@@ -4,13 +4,19 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
 // MemoryGuard recognizes memory readings of one GPU that describe something smaller than the GPU. From R615 on
 // nvmlDeviceGetMemoryInfo_v2 reports the limit of the caller's cgroup, or of one above it, as the total; libraries that
-// share GPUs between containers replace NVML and report the container's part. Not safe for concurrent use.
+// share GPUs between containers replace NVML and report the container's part.
+//
+// Three facts prove that: the driver's limit of this process, a library in front of NVML, and a smaller total than NVML
+// has reported before, since no GPU loses memory while it runs. The product name and the size of BAR1 are indirect: names
+// have other sizes too ("GH200 480GB"), and boards have a BAR1 of any size. Only together do they make up for a proof.
+// Not safe for concurrent use.
 type MemoryGuard struct {
 	previous, confirmed gpu.Bytes // totals: of the last reading, and the largest that was read twice in a row
 	reason              string
@@ -20,8 +26,8 @@ const (
 	// minTotal and minNamed: a change of the ECC mode takes or returns 1/16 of the memory, and a name such as "80GB" is
 	// rounded.
 	minTotal, minNamed = 0.9, 0.75
-	// minBAR1 is the size from which on BAR1 maps all memory (resizable BAR). It is a power of two: half of it would do
-	// for a smaller memory.
+	// minBAR1 is the size from which on BAR1 maps all memory (resizable BAR). It is a power of two: on most boards, half
+	// of it would not map all memory.
 	minBAR1 = 1 << 30
 )
 
@@ -33,19 +39,19 @@ var (
 	vGPUName = regexp.MustCompile(`-\d+[A-Z]$`)
 )
 
-// Check drops the memory of a reading that is not the GPU's, and adds the reason to m.Unmeasured. It reports whether the
-// reason is new. wrapper is gpu.System.Wrapper.
+// Check drops the memory of a reading that is not the GPU's, and adds the reason to m.Unmeasured; what contradicts it and
+// does not suffice becomes m.MemoryDoubt. It reports whether the reason is new. wrapper is gpu.System.Wrapper.
 func (g *MemoryGuard) Check(id *gpu.Identity, wrapper string, m *gpu.Medium) (gpu.Unmeasured, bool) {
 	u := gpu.Unmeasured{Reading: "memory"}
 	memory, ok := m.Memory.Get()
 	if limit, limited := m.OwnLimit.Get(); limited {
 		u.Reason, u.Detail = "own_limit", fmt.Sprintf("the cgroup of this process has a limit of %d MiB of it", limit>>20)
 	} else if ok {
-		u.Reason, u.Detail = g.tooSmall(id, memory.Total, m.BAR1.Or(gpu.BAR1{}).Total)
+		u.Reason, u.Detail, m.MemoryDoubt = g.tooSmall(id, memory.Total, m.BAR1.Or(gpu.BAR1{}).Total)
 	}
 	if wrapper != "" {
 		u.Reason, u.Detail = "wrapped_library", "the calls of NVML are intercepted by "+wrapper
-		m.Instances = nil
+		m.Instances, m.MemoryDoubt = nil, ""
 	}
 	known := u.Reason == g.reason
 	g.reason = u.Reason
@@ -62,19 +68,28 @@ func (g *MemoryGuard) Check(id *gpu.Identity, wrapper string, m *gpu.Medium) (gp
 }
 
 // tooSmall compares a total with what else is known about the GPU's memory.
-func (g *MemoryGuard) tooSmall(id *gpu.Identity, total, bar1 gpu.Bytes) (reason, detail string) {
-	const format = "a total of %d MiB, but %s %d MiB"
+func (g *MemoryGuard) tooSmall(id *gpu.Identity, total, bar1 gpu.Bytes) (reason, detail, doubt string) {
+	var found []string
+	contradicts := func(of string, size gpu.Bytes) { found = append(found, fmt.Sprintf("%s %d MiB", of, size>>20)) }
 	if name := namedSize.FindStringSubmatch(id.Model); name != nil && !graceName.MatchString(id.Model) {
 		gigabytes, _ := strconv.ParseFloat(name[1], 64)
 		if float64(total) < minNamed*gigabytes*1e9 {
-			return "total_too_small", fmt.Sprintf(format, total>>20, id.Model+" has about", int(gigabytes*1e9)>>20)
+			contradicts(id.Model+" has about", gpu.Bytes(gigabytes*1e9))
 		}
 	}
-	switch {
-	case bar1 >= minBAR1 && total <= bar1/2 && !vGPUName.MatchString(id.Model):
-		return "total_too_small", fmt.Sprintf(format, total>>20, "BAR1, which maps all memory, has", bar1>>20)
-	case float64(total) < minTotal*float64(g.confirmed):
-		return "total_too_small", fmt.Sprintf(format, total>>20, "it was", g.confirmed>>20)
+	if bar1 >= minBAR1 && total <= bar1/2 && !vGPUName.MatchString(id.Model) {
+		contradicts("BAR1, which maps all memory on most boards, has", bar1)
 	}
-	return "", ""
+	proved := float64(total) < minTotal*float64(g.confirmed)
+	if proved {
+		contradicts("it was", g.confirmed)
+	}
+	if len(found) == 0 {
+		return "", "", ""
+	}
+	text := fmt.Sprintf("a total of %d MiB, but %s", total>>20, strings.Join(found, " and "))
+	if proved || len(found) > 1 {
+		return "total_too_small", text, ""
+	}
+	return "", "", text
 }

@@ -1,12 +1,17 @@
 package account
 
 import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
 	"testing"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// Totals in MiB as the boards of testdata/scenarios report them; a memory that is not the GPU's is dropped with a reason.
+// Totals in MiB as boards report them; a memory that is not the GPU's is dropped with a reason. One indirect contradiction,
+// that of BAR1 or of the name, is a doubt.
 func TestMemoryGuard(t *testing.T) {
 	for _, c := range []struct {
 		model   string
@@ -17,7 +22,10 @@ func TestMemoryGuard(t *testing.T) {
 		reason  string
 	}{
 		{"NVIDIA H100 80GB HBM3", 131072, "", 0, []int{81559}, ""},
-		{"NVIDIA H100 80GB HBM3", 0, "", 0, []int{40960}, "total_too_small"},
+		{"NVIDIA H100 80GB HBM3", 131072, "", 0, []int{40960}, "total_too_small"},
+		{"NVIDIA H100 80GB HBM3", 0, "", 0, []int{40960}, "doubt"},
+		{"NVIDIA H100 80GB HBM3", 0, "", 0, []int{81559, 81559, 40960}, "total_too_small"},
+		{"NVIDIA H100 80GB HBM3", 0, "/x/libvgpu.so", 0, []int{40960}, "wrapped_library"},
 		{"NVIDIA A100-SXM4-40GB", 65536, "", 0, []int{40960}, ""},
 		{"NVIDIA A100-SXM4-40GB", 65536, "", 0, []int{20480}, "total_too_small"},
 		{"Tesla P100-PCIE-16GB", 16384, "", 0, []int{16276}, ""},
@@ -27,7 +35,16 @@ func TestMemoryGuard(t *testing.T) {
 		{"NVIDIA GB200", 262144, "", 0, []int{189471}, ""},
 		{"NVIDIA B300", 524288, "", 0, []int{275040}, ""},
 		{"NVIDIA L40S", 65536, "", 0, []int{46068}, ""},
-		{"NVIDIA L40S", 65536, "", 0, []int{32768}, "total_too_small"},
+		{"NVIDIA L40S", 65536, "", 0, []int{32768}, "doubt"},
+		{"NVIDIA L40S", 65536, "", 0, []int{46068, 46068, 32768}, "total_too_small"},
+		{"NVIDIA L40S", 65536, "/x/libvgpu.so", 0, []int{32768}, "wrapped_library"},
+		// Boards with a BAR1 of at least twice the memory.
+		{"NVIDIA H100 80GB HBM3", 262144, "", 0, []int{81559}, "doubt"},
+		{"NVIDIA A100-SXM-64GB", 131072, "", 0, []int{65536}, "doubt"},
+		{"NVIDIA L40S", 262144, "", 0, []int{46068}, "doubt"},
+		{"NVIDIA RTX A4000", 262144, "", 0, []int{16376}, "doubt"},
+		{"NVIDIA B200", 524288, "", 0, []int{183359}, "doubt"},
+		{"NVIDIA B300", 786432, "", 0, []int{275040}, "doubt"},
 		{"NVIDIA GeForce RTX 4090", 256, "", 0, []int{24564}, ""},
 		{"NVIDIA RTXA6000-24Q", 65536, "", 0, []int{24576}, ""},
 		{"Tesla T4", 256, "", 0, []int{15360, 15360, 8192}, "total_too_small"},
@@ -50,12 +67,52 @@ func TestMemoryGuard(t *testing.T) {
 				news++
 			}
 		}
-		reason := ""
+		reason, dropped := "", len(m.Unmeasured) > 0
 		for _, u := range m.Unmeasured {
 			reason += u.Reason
 		}
-		if reason != c.reason || m.Memory.Present() == (reason != "") || reason != "" && news != 1 {
-			t.Errorf("%s, totals %d: %q, memory %v, %d announcements, want %q", c.model, c.totals, reason, m.Memory, news, c.reason)
+		if m.MemoryDoubt != "" {
+			reason += "doubt"
 		}
+		if reason != c.reason || m.Memory.Present() == dropped || dropped && news != 1 {
+			t.Errorf("%s, BAR1 %d, totals %d: %q, memory %v, %d announcements, want %q", c.model, c.bar1, c.totals, reason, m.Memory,
+				news, c.reason)
+		}
+	}
+}
+
+// The memory of every recorded board is exported whatever the size of its BAR1.
+func TestBAR1AloneDropsNoMemory(t *testing.T) {
+	files, err := filepath.Glob("../../testdata/scenarios/boards/*.scenario")
+	if err != nil || len(files) < 15 {
+		t.Fatalf("%d boards, %v", len(files), err)
+	}
+	total := regexp.MustCompile(`(?m)^ *MemoryInfo(?:_v2)? = total=(\d+)MiB`)
+	name := regexp.MustCompile(`(?m)^ *Name = "(.+)"`)
+	checked := 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		size, model := total.FindSubmatch(text), name.FindSubmatch(text)
+		if size == nil {
+			continue // it uses the memory of the host
+		}
+		if model == nil {
+			t.Fatalf("%s has no name", file)
+		}
+		checked++
+		mib, _ := strconv.ParseUint(string(size[1]), 10, 64)
+		for bar1 := gpu.Bytes(256 << 20); bar1 <= 1<<43; bar1 *= 2 {
+			var g MemoryGuard
+			m := gpu.Medium{Memory: gpu.Some(gpu.Memory{Total: gpu.Bytes(mib << 20)}), BAR1: gpu.Some(gpu.BAR1{Total: bar1})}
+			if u, _ := g.Check(&gpu.Identity{Model: string(model[1])}, "", &m); u.Reason != "" || !m.Memory.Present() {
+				t.Errorf("%s with a BAR1 of %d MiB: %s", model[1], bar1>>20, u.Detail)
+			}
+		}
+	}
+	if checked < 12 {
+		t.Errorf("%d boards have a memory", checked)
 	}
 }

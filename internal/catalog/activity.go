@@ -49,8 +49,8 @@ func activity() Group {
 				Help: "Readings that are not exported because their values would be wrong. pcie_bytes: 32-bit counters overflow " +
 					"between polls, without GPM metrics to resolve that. memory_busy: the driver of an integrated GPU always " +
 					"reports 0. memory: what NVML reports is not the GPU's: own_limit, the exporter's cgroup has a memory limit; " +
-					"wrapped_library, another library intercepts NVML; total_too_small, it contradicts the size of BAR1, the " +
-					"product name or an earlier total.",
+					"wrapped_library, another library intercepts NVML; total_too_small, it contradicts an earlier total, or " +
+					"both the product name and the size of BAR1.",
 				Labels: []string{"reading", "reason"},
 				Read: availableGPUs(func(c *gpu.GPU, emit gpuEmit) {
 					for _, u := range c.Activity.Unmeasured {

@@ -145,7 +145,9 @@ type Medium struct {
 	// it has an account of none. Containers are not named yet.
 	Cgroups []CgroupMemory
 	// Unmeasured are readings that were dropped because they do not describe the GPU.
-	Unmeasured  []Unmeasured
+	Unmeasured []Unmeasured
+	// MemoryDoubt is what contradicts the total of Memory without proving it wrong; empty: nothing.
+	MemoryDoubt string
 	BAR1        Opt[BAR1]
 	Temperature Opt[Celsius] // nvmlDeviceGetTemperatureV, else nvmlDeviceGetTemperature
 	Fans        []Opt[Ratio] // nvmlDeviceGetFanSpeed_v2, one per fan; empty without fans
