@@ -409,9 +409,16 @@ func worst() []Record {
 			Expr: "topk by (cluster) (20, max by (cluster, node, uuid, gpu) (gpu_temperature_celsius{sensor=\"gpu\"}))"},
 		{Name: "pod:gpu_unused_seconds:top20", Labels: []string{"node", "namespace", "pod"},
 			Help: "Unused allocated GPUs (gap or idle) of the twenty pods of the cluster that have the most, mean of the last " +
-				"half hour.",
-			Expr: "topk by (cluster) (20, sum by (" + onPod + ") (rate(gpu_container_unused_seconds_total[30m])) > 0)"},
+				"half hour; pods that are well used are left out.",
+			Expr: "topk by (cluster) (20, sum by (" + onPod + ") (rate(gpu_container_unused_seconds_total[30m])) > 0" +
+				wellUsedPods("rate", "30m") + ")"},
 	}
+}
+
+// wellUsedPods leaves out the pods that are no waste, whatever part of their GPUs pauses.
+func wellUsedPods(function, window string) string {
+	return fmt.Sprintf(" unless on (%[1]s) sum by (%[1]s) (%[2]s(gpu_container_busy_seconds_total[%[3]s])) > %[4]g * sum by (%[1]s) (%[5]s)",
+		onPod, function, window, catalog.WellUsed, catalog.MeasuredTime(function, window, ""))
 }
 
 // perWorkload is a quantity of containers that is summed up by workload and model, and from there by namespace.
@@ -506,6 +513,8 @@ func workloadTime() []perWorkload {
 			"the container.", "rate(gpu_container_busy_seconds_total[5m])", "sum"},
 		{"gpu_observed_seconds", "rate5m", nil, "GPUs on which the container's activity was observed.",
 			"rate(gpu_container_observed_seconds_total[5m])", "sum"},
+		{"gpu_measured_seconds", "rate5m", nil, "Allocated GPUs whose activity was measured; gpu_busy_seconds:rate5m divided by " +
+			"it is busy of measured.", catalog.MeasuredTime("rate", "5m", ""), "sum"},
 		{"gpu_unused_seconds", "rate5m", []string{"state"}, "Unused allocated GPUs: gap or idle.",
 			"rate(gpu_container_unused_seconds_total[5m])", "sum"},
 	}
@@ -541,10 +550,11 @@ func workloadGauges() []perWorkload {
 
 // workloadActivity are the extremes of utilization and activity.
 func workloadActivity() []perWorkload {
-	const ratio = "rate(gpu_container_busy_seconds_total[5m]) / (rate(gpu_container_observed_seconds_total[5m]) > 0)"
+	ratio := "sum by (" + onContainer + ", container) (rate(gpu_container_busy_seconds_total[5m])) / (sum by (" + onContainer +
+		", container) (" + catalog.MeasuredTime("rate", "5m", "") + ") > 0)"
 	return []perWorkload{
-		{"gpu_busy", "ratio_max", nil, "Utilization of the busiest container on a GPU.", ratio,
-			"max"},
+		{"gpu_busy", "ratio_max", nil, "Busy of measured of the busiest container on a GPU; above 1 where it uses more than its " +
+			"share.", ratio, "max"},
 		{"gpu_activity", "ratio_max", nil, "Activity of the most active whole GPU of the workload.", activityOfWhole, "max"},
 		{"gpu_activity", "ratio_min", nil, "Activity of the least active whole GPU of the workload.", activityOfWhole, "min"},
 	}
@@ -590,13 +600,14 @@ func halfHours() []Record {
 	return []Record{
 		seconds("gpu_allocated_seconds", "Allocated GPU-seconds."),
 		seconds("gpu_busy_seconds", "Busy GPU-seconds."),
+		seconds("gpu_measured_seconds", "Allocated GPU-seconds whose activity was measured."),
 		seconds("gpu_unused_seconds", "Unused allocated GPU-seconds."),
 		{Name: "workload:gpu_unknown_seconds:increase30m", Labels: labels,
 			Help: "Allocated GPU-seconds that were not measured.",
 			Expr: "clamp_min(workload:gpu_allocated_seconds:increase30m - (workload:gpu_busy_seconds:increase30m" +
 				" + workload:gpu_unused_seconds:increase30m or 0 * workload:gpu_allocated_seconds:increase30m), 0)"},
 		{Name: "workload:gpu_busy:ratio_p95_30m", Labels: labels,
-			Help: "95th percentile of the utilization of the busiest container.",
+			Help: "95th percentile of busy of measured of the busiest container.",
 			Expr: by("max", labels, "quantile_over_time(0.95, workload:gpu_busy:ratio_max[30m])")},
 		{Name: "workload:gpu_memory_used_bytes:max30m", Labels: labels,
 			Help: "Maximum device memory used by one container on one GPU, of 30 minutes.",

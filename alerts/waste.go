@@ -19,6 +19,9 @@ const idle = "sum" + byPod + `(
 	`) (last_over_time(gpu_container_allocation_ratio[10m] offset $period))
 )`
 
+// idlePods are those that do not use most of what is allocated to them: one idle GPU of eight is no reason to delete a pod.
+var idlePods = idle + wellUsedPods("increase", "$period")
+
 func idleParameters() []Parameter {
 	return []Parameter{
 		period(minutes30, "period without activity; younger pods are ignored"),
@@ -32,7 +35,7 @@ func waste() []Alert {
 	const workload = "cluster, namespace, workload_type, workload"
 	return []Alert{
 		{Name: "GPUAllocatedIdle", Severity: Info, Labels: podLabels, For: 6 * hour, Keep: minutes10,
-			Parameters: idleParameters(), Expr: idle, Dashboard: podDashboard,
+			Parameters: idleParameters(), Expr: idlePods, Dashboard: podDashboard,
 			Summary: "GPUs allocated to a pod have been idle for hours.",
 			Description: atPod + ": " + value3 + " allocated GPUs have been idle for hours. " +
 				"Delete it or scale it to zero, and inform its owner: set a time limit for notebooks and debugging " +

@@ -58,13 +58,14 @@ func capacityDashboard() Dashboard {
 						value("Cost", Number, priced("state", hours(seconds()))))),
 				line(9, table(24, "Workloads with unused GPUs", "-Unused GPU-hours",
 					"The 50 workloads with the most unused GPU-time in the selected time range. Updated every half "+
-						"hour.", label("cluster", "Cluster"), label("namespace", "Namespace").to(toNamespace()),
+						"hour. Workloads above 80 % busy of measured are left out. "+catalog.BusyOfMeasured.Sentence(),
+					label("cluster", "Cluster"), label("namespace", "Namespace").to(toNamespace()),
 					label("workload_type", "Kind"), label("workload", "Workload").to(toWorkload()),
 					value("Unused GPU-hours", Hours,
 						total(workload, kept(records("workload:gpu_unused_seconds:increase30m", m)))),
 					value("Allocated GPU-hours", Hours,
 						total(workload, kept(records("workload:gpu_allocated_seconds:increase30m", m)))),
-					value("Busy of measured", Ratio, measured(workload, m)).gauge(usedSteps()...),
+					value(catalog.BusyOfMeasured.Word, Ratio, measured(workload, m)).gauge(usedSteps()...),
 					value("Unknown GPU-hours", Hours, unmeasured(workload, m)),
 					value("Cost of unused", Number, priced(workload, kept(records("workload:gpu_unused_seconds:increase30m", m)))),
 					value("Allocated now", Number, total(workload, records("workload:gpu_allocation:sum", m))),
@@ -73,11 +74,11 @@ func capacityDashboard() Dashboard {
 					value("Last busy", When, "1000 * "+maximum(workload,
 						records("workload:gpu_last_busy_timestamp_seconds:max", m)))).
 					among(workload, "topk(50, "+total(workload,
-						kept(records("workload:gpu_unused_seconds:increase30m", m)))+")")),
+						kept(records("workload:gpu_unused_seconds:increase30m", m)))+notWellUsed(workload, measured(workload, m))+")")),
 				line(9, table(24, "Underused workloads", "Busiest container",
-					"Running workloads whose busiest container was below 30 % utilization for 95 % of the selected "+
-						"time range, by half hours. Peak memory shows whether a smaller GPU, a share or a MIG "+
-						"profile would suffice. Select more than a week.", label("cluster", "Cluster"),
+					"Running workloads whose busiest container was below 30 % busy of measured for 95 % of the selected "+
+						"time range, by half hours. "+catalog.BusyOfMeasured.Sentence()+" Peak memory shows whether a smaller "+
+						"GPU, a share or a MIG profile would suffice. Select more than a week.", label("cluster", "Cluster"),
 					label("namespace", "Namespace").to(toNamespace()), label("workload_type", "Kind"),
 					label("workload", "Workload").to(toWorkload()), label("model", "Model"),
 					value("Busiest container", Ratio,

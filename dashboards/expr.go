@@ -1,6 +1,7 @@
 package dashboards
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
@@ -183,12 +184,25 @@ func priced(by, hours string) string {
 	return total(by, "("+total(with, hours)+") * on (model) group_left () "+maximum("model", priceSeries))
 }
 
-// measured is the busy part of the allocated time that was measured, in the range, and unmeasured the GPU-hours that
-// were not: a container in MIG before Hopper has no activity, which is neither busy nor unused.
+// busyOfMeasured is catalog.BusyOfMeasured of what a level has in its records, each read by a function of the record.
+func busyOfMeasured(level, by string, read func(metric string) string) string {
+	return total(by, read(level+":gpu_busy_seconds")) + " / (" + total(by, read(level+":gpu_measured_seconds")) + " > 0)"
+}
+
+// busyNow is that of the last five minutes.
+func busyNow(level, by, selector string) string {
+	return busyOfMeasured(level, by, func(metric string) string { return records(metric+":rate5m", selector) })
+}
+
+// measured is that of workloads in the range, and unmeasured the GPU-hours that were not measured: a container in MIG before
+// Hopper has no activity, which is neither busy nor unused.
 func measured(by, selector string) string {
-	busy := total(by, kept(records("workload:gpu_busy_seconds:increase30m", selector)))
-	unused := total(by, kept(records("workload:gpu_unused_seconds:increase30m", selector)))
-	return busy + " / (" + busy + " + " + unused + " > 0)"
+	return busyOfMeasured("workload", by, func(metric string) string { return kept(records(metric+":increase30m", selector)) })
+}
+
+// notWellUsed leaves out the workloads whose Busy of measured is too high to be in a list of waste.
+func notWellUsed(by, busyOfMeasured string) string {
+	return fmt.Sprintf(" unless on (%s) %s > %g", by, busyOfMeasured, catalog.WellUsed)
 }
 
 func unmeasured(by, selector string) string {

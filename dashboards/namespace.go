@@ -31,12 +31,9 @@ func namespaceDashboard() Dashboard {
 					"GPUs allocated to the namespaces, including fractions.").digits(2),
 				stat(3, "Busy GPUs", Number, total("", busy),
 					"Busy GPU equivalents: 2.5 is the busy time of two and a half GPUs.").digits(2).at(base(Green)),
-				stat(4, "Busy of measured", Ratio,
-					total("", hours(busy))+" / ("+total("", hours(busy))+" + "+total("",
-						hours(unused()))+" > 0)",
-					"Busy time over the allocated time whose activity was measured, in the selected time "+
-						"range.").between(0,
-					1).at(usedSteps()...),
+				stat(4, catalog.BusyOfMeasured.Word, Ratio, busyOfMeasured("namespace", "", func(metric string) string {
+					return hours(records(metric+":rate5m", s))
+				}), "In the selected time range. "+catalog.BusyOfMeasured.Sentence()).between(0, 1).at(usedSteps()...),
 				stat(4, "Cost of unused", Number, priced("", hours(unused())),
 					"Unused GPU-hours in the selected time range, at the prices of the models.").digits(0).at(
 					base(Amber)),
@@ -71,11 +68,8 @@ func namespaceDashboard() Dashboard {
 						q("busy", total("", busy)), q("gap", total("", unused(`state="gap"`))),
 						q("idle", total("", unused(`state="idle"`))),
 						q("unknown", unknown(same))).stacked().from(0).colored(timeStateColors()),
-					series(12, "Busy of measured over time", Ratio,
-						"Busy time over the allocated time whose activity was measured, by namespace.",
-						q("{{cluster}} {{namespace}}",
-							total("cluster, namespace", busy)+" / ("+total("cluster, namespace", busy)+" + "+
-								total("cluster, namespace", unused())+" > 0)")).between(0, 1).at(usedSteps()...)),
+					series(12, catalog.BusyOfMeasured.Word+" over time", Ratio, "By namespace. "+catalog.BusyOfMeasured.Sentence(),
+						q("{{cluster}} {{namespace}}", busyNow("namespace", "cluster, namespace", s))).share().at(usedSteps()...)),
 				line(8,
 					topSeries(12, "Allocated GPUs by workload", Number, "cluster, namespace, workload",
 						records("workload:gpu_allocation:sum", s),
@@ -98,7 +92,7 @@ func namespaceDashboard() Dashboard {
 					value("Unknown GPU-hours", Hours, unmeasured(workload, s)),
 					value("Cost of unused", Number,
 						priced(workload, kept(records("workload:gpu_unused_seconds:increase30m", s)))).wide(80),
-					value("Busy of measured", Ratio, measured(workload, s)).gauge(usedSteps()...),
+					value(catalog.BusyOfMeasured.Word, Ratio, measured(workload, s)).gauge(usedSteps()...),
 					value("Busiest container, p95", Ratio,
 						"max by ("+workload+") (quantile_over_time(0.95, "+records("workload:gpu_busy:ratio_p95_30m",
 							s)+"[$__range]))").gauge(usedSteps()...).wide(98),
@@ -121,14 +115,15 @@ func namespaceDashboard() Dashboard {
 			}},
 			{Title: "What to do", Lines: []Line{line(9,
 				note(12, "Advice", "What to do about the values of this dashboard.", namespaceAdvice),
-				table(12, "Idle now", "-Idle GPUs", "Workloads with idle GPUs.", label("namespace", "Namespace"),
+				table(12, "Idle now", "-Idle GPUs", "Workloads with idle GPUs, but for those above 80 % busy of measured.",
+					label("namespace", "Namespace"),
 					label("workload_type", "Kind"), label("workload", "Workload").to(toWorkload()),
 					value("Idle GPUs", Number, total(workload,
 						records("workload:gpu_unused_seconds:rate5m", s, `state="idle"`))),
 					value("Last busy", When, "1000 * "+maximum(workload,
 						records("workload:gpu_last_busy_timestamp_seconds:max", s)))).
 					among(workload, total(workload, records("workload:gpu_unused_seconds:rate5m", s, `state="idle"`))+
-						" > 0.05").called("No idle workload, or the recording rules are not loaded.")),
+						" > 0.05"+notWellUsed(workload, busyNow("workload", workload, s))).called("No idle workload, or the recording rules are not loaded.")),
 				line(7,
 					series(12, "Models", Number, "Allocated GPUs by model.",
 						q("{{model}}", total("model", records("namespace:gpu_allocation:sum", s)))).stacked().from(0),

@@ -94,6 +94,7 @@ func (p Panel) custom() any {
 			new(common.LineInterpolationLinear), new(1.0)
 		c.FillOpacity, c.GradientMode, c.ShowPoints = new(10.0), new(common.GraphGradientModeNone),
 			new(common.VisibilityModeNever)
+		c.AxisSoftMax = p.softMax
 		c.PointSize, c.AxisPlacement, c.HideFrom = new(5.0), new(common.AxisPlacementAuto), visible
 		// Nothing is drawn where nothing was measured.
 		c.SpanNulls = &common.BoolOrFloat64{Bool: new(false)}

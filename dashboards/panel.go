@@ -29,6 +29,7 @@ type Panel struct {
 	columns     []Column // of a table
 	sortBy      string   // title of the column; a leading minus means largest first
 	limits      [2]*float64
+	softMax     *float64 // end of the scale unless values exceed it
 	steps       []Step
 	mappings    []Mapping
 	stack       string // "", "normal", "percent"
@@ -101,6 +102,9 @@ func (p Panel) between(lowest, highest float64) Panel {
 
 // from sets the lower end of the scale.
 func (p Panel) from(lowest float64) Panel { p.limits = [2]*float64{&lowest, nil}; return p }
+
+// share scales the axis from 0 to 1, or further where a value is above it.
+func (p Panel) share() Panel { p = p.from(0); p.softMax = new(1.0); return p }
 
 // digits sets the number of decimals.
 func (p Panel) digits(n int) Panel { p.decimals = n; return p }

@@ -1,6 +1,10 @@
 package dashboards
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
+)
 
 // placementRow divides the fleet by the labels of nodes and namespaces, each table with the sums of the fleet.
 func placementRow(m string) Row {
@@ -52,15 +56,15 @@ func teamsTable(m string) Panel {
 		return joined(records("namespace:"+metric+":rate5m", m) + modifier)
 	}
 	measured := func(modifier string) string {
-		busy := rate("gpu_busy_seconds", modifier)
-		return busy + " / (" + busy + " + " + rate("gpu_unused_seconds", modifier) + " > 0)"
+		return rate("gpu_busy_seconds", modifier) + " / (" + rate("gpu_measured_seconds", modifier) + " > 0)"
 	}
 	return table(24, "Teams", "-Unused GPU-hours", "GPUs allocated to namespaces by their team label, of all selected clusters, now "+
-		"and at the same time a week before, and the unused GPU-hours in the selected time range."+placementHelp,
+		"and at the same time a week before, and the unused GPU-hours in the selected time range. "+
+		catalog.BusyOfMeasured.Sentence()+placementHelp,
 		label("team", "Team").wide(190),
 		value("Allocated GPUs", Number, joined(records("namespace:gpu_allocation:sum", m))),
 		value("A week before", Number, joined(records("namespace:gpu_allocation:sum", m)+" offset 1w")),
-		value("Busy of measured", Ratio, measured("")).gauge(usedSteps()...),
+		value(catalog.BusyOfMeasured.Word, Ratio, measured("")).gauge(usedSteps()...),
 		value("Busy a week before", Ratio, measured(" offset 1w")).at(plainSteps()...),
 		value("Unused GPU-hours", Hours, joined(hours(records("namespace:gpu_unused_seconds:rate5m", m)))).at(warnIfAny()...))
 }
@@ -83,7 +87,7 @@ func worstRow() Row {
 			verdictRanks(records("gpu:gpu_health:info", "<cluster>")))).mapped(rankMappings()...).atLeast(110))...).called(
 			"No GPU is unhealthy, or the recording rules are not loaded."),
 		table(10, "Pods with unused GPUs", "-Unused GPUs", "The twenty pods of each cluster with the most unused (gap and idle) "+
-			"allocated GPUs, mean of the last half hour.",
+			"allocated GPUs, mean of the last half hour; pods above 80 % busy of measured are left out.",
 			label("namespace", "Namespace").to(toNamespace()), label("pod", "Pod").to(toPod()).atLeast(240),
 			value("Unused GPUs", Number, worst(total("cluster, namespace, pod", unused))).at(warnIfAny()...).wide(85)).called(
 			"No pod has unused GPUs, or the recording rules are not loaded."))}}

@@ -3,6 +3,8 @@ package dashboards
 import (
 	"fmt"
 	"strings"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 )
 
 // workloadDashboard: does this workload use its GPUs, and are its pods equally busy?
@@ -23,6 +25,12 @@ func workloadDashboard() Dashboard {
 		return "sum(" + of("increase("+container(metric)+"[$__range])") + ")"
 	}
 	const pods = "cluster, node, namespace, pod"
+	busyOfParts := func(by string) string { // of containers, or of several together
+		part, whole := rate(by, "gpu_container_busy_seconds_total"), "sum by ("+by+") ("+
+			of(catalog.MeasuredTime("rate", "$__rate_interval", p))+")"
+		return part + " / (" + whole + " > 0)"
+	}
+	busyOfPods := busyOfParts(pods)
 	name := "{{namespace}}/{{pod}} {{container}} on {{node}} GPU {{gpu}}"
 	alive := "(" + of(container("gpu_container_allocation_ratio")) + ")"
 	return Dashboard{
@@ -36,18 +44,11 @@ func workloadDashboard() Dashboard {
 				line(4,
 					stat(3, "Allocated", Number, once("sum", "gpu_container_allocation_ratio"),
 						"GPUs allocated to the pods, including fractions.").digits(2),
-					stat(2, "Pods", Number, "count(group by ("+pods+") ("+alive+"))", "Pods with allocated GPUs."),
-					stat(3, "Busy", Ratio, "sum("+
-						of("rate("+container("gpu_container_busy_seconds_total")+"[$__rate_interval])")+") / (sum("+
-						of("rate("+container("gpu_container_observed_seconds_total")+"[$__rate_interval])")+") > 0)",
-						"Busy over observed time. N/A: activity is not measured for these pods.").between(0,
-						1).at(usedSteps()...).ifUp(alive),
-					stat(4, "Busy of measured", Ratio,
-						increase("gpu_container_busy_seconds_total")+" / ("+
-							increase("gpu_container_busy_seconds_total")+
-							" + "+increase("gpu_container_unused_seconds_total")+" > 0)",
-						"Busy time over the allocated time whose activity was measured, in the selected time "+
-							"range.").between(0, 1).at(usedSteps()...),
+					stat(3, "Pods", Number, "count(group by ("+pods+") ("+alive+"))", "Pods with allocated GPUs."),
+					stat(5, catalog.BusyOfMeasured.Word, Ratio,
+						increase("gpu_container_busy_seconds_total")+" / (sum("+of(catalog.MeasuredTime("increase", "$__range", p))+") > 0)",
+						"In the selected time range. "+catalog.BusyOfMeasured.Sentence()+" N/A: activity is not measured for these "+
+							"pods.").between(0, 1).at(usedSteps()...).ifUp(alive),
 					stat(3, "Memory", Bytes, once("sum", "gpu_container_memory_used_bytes"),
 						"Used device memory of the pods. N/A: it is not measured for these pods.").ifUp(alive),
 					stat(3, "Power", Watts, "sum("+
@@ -60,21 +61,13 @@ func workloadDashboard() Dashboard {
 			}},
 			{Title: "Activity", Lines: []Line{
 				line(9,
-					series(16, "Busy by container and GPU", Ratio,
-						"Busy over observed time of each container on each GPU.",
-						q(name, rate(perContainer, "gpu_container_busy_seconds_total")+" / ("+rate(perContainer,
-							"gpu_container_observed_seconds_total")+" > 0)")).between(0, 1).to(toGPU()),
+					series(16, catalog.BusyOfMeasured.Word+" by container and GPU", Ratio, catalog.BusyOfMeasured.Sentence(),
+						q(name, busyOfParts(perContainer))).share().to(toGPU()),
 					series(8, "Busiest and least busy pod", Ratio,
-						"Utilization of the pods. In training, ranks wait for each other: a large difference "+
+						"Busy of measured of the pods. In training, ranks wait for each other: a large difference "+
 							"indicates a straggler, or unused GPUs.",
-						q("busiest", "max("+rate(pods, "gpu_container_busy_seconds_total")+" / ("+rate(pods,
-							"gpu_container_observed_seconds_total")+" > 0))"),
-						q("mean", "sum("+rate(pods, "gpu_container_busy_seconds_total")+") / (sum("+rate(pods,
-							"gpu_container_observed_seconds_total")+") > 0)"),
-						q("least busy", "min("+rate(pods, "gpu_container_busy_seconds_total")+" / ("+rate(pods,
-							"gpu_container_observed_seconds_total")+" > 0))"),
-						q("standard deviation", "stddev("+rate(pods, "gpu_container_busy_seconds_total")+" / ("+
-							rate(pods, "gpu_container_observed_seconds_total")+" > 0))")).between(0, 1)),
+						q("busiest", "max("+busyOfPods+")"), q("mean", "avg("+busyOfPods+")"), q("least busy", "min("+busyOfPods+")"),
+						q("standard deviation", "stddev("+busyOfPods+")")).share()),
 				line(8,
 					series(12, "Unused GPU-time by pod", Number, "Unused GPU equivalents by pod and state (gap, idle).",
 						q("{{namespace}}/{{pod}} {{state}}",
@@ -103,8 +96,7 @@ func workloadDashboard() Dashboard {
 					label("gpu", "GPU").to(toGPU()).wide(55),
 					value("Allocated", Ratio, gauge("sum", perContainer,
 						"gpu_container_allocation_ratio")).wide(85),
-					value("Busy", Ratio, rate(perContainer, "gpu_container_busy_seconds_total")+" / ("+
-						rate(perContainer, "gpu_container_observed_seconds_total")+" > 0)").gauge(usedSteps()...).wide(105),
+					value(catalog.BusyOfMeasured.Word, Ratio, busyOfParts(perContainer)).gauge(usedSteps()...).wide(105),
 					value("Unused", Ratio, rate(perContainer, "gpu_container_unused_seconds_total")+" / ("+
 						rate(perContainer, "gpu_container_allocated_seconds_total")+" > 0)"),
 					value("Memory", Bytes, gauge("sum", perContainer, "gpu_container_memory_used_bytes")),

@@ -412,7 +412,7 @@ func TestBeyondAndOthers(t *testing.T) {
 	w := s.must(t, nil).Workloads[0]
 	for what, x := range map[string][2]float64{"busy": {w.Busy, 108}, "beyond": {w.Beyond, 36}, "gap": {w.Gap, 12},
 		"allocated":      {w.Allocated, 120},
-		"used by others": {w.UsedByOthers, 36}, "unknown": {w.Unknown, 0}, "mean": {*w.BusyMean, 0.45}} {
+		"used by others": {w.UsedByOthers, 36}, "unknown": {w.Unknown, 0}, "mean": {*w.BusyMean, 0.9}} {
 		near(t, what, x[0], x[1])
 	}
 }

@@ -41,6 +41,8 @@ type finding struct {
 	pods     []string
 	// reclaimed and beyond are GPU-hours by node.
 	reclaimed, beyond map[nodeKey]float64
+	// measured is the allocated GPU-time whose activity was measured, in GPU-steps.
+	measured float64
 	// shared are the allocations on GPUs that others share.
 	shared []*allocation
 }
@@ -84,7 +86,7 @@ func (a *analysis) workload(l *load) *finding {
 		r.GPUsNow = l.track(qAllocated).Last()
 	}
 	a.divide(l, f)
-	a.busyRatios(l, r)
+	a.busyRatios(l, r, f.measured)
 	a.memory(l, r)
 	if l.energy {
 		r.EnergyKWh = pointer(l.sum[qWatts] * a.p.Step.Seconds() / 3.6e6)
@@ -198,12 +200,15 @@ func (a *analysis) divide(l *load, f *finding) {
 		a.divideSums(l, f)
 	}
 	// A container with a share is observed for the whole time, whatever its share.
-	of := 1.0
-	if r.Sharing == "shared" && weight > 0 && typical > 0 {
-		of = typical / weight
+	f.measured = l.sum[qObserved]
+	switch {
+	case r.Sharing == "shared" && weight > 0 && typical > 0:
+		f.measured *= typical / weight
+	case len(l.allocations) == 0 && l.sum[qAllocated] > 0:
+		f.measured = min(f.measured, l.sum[qAllocated])
 	}
 	if r.Allocated > 0 {
-		r.Coverage = max(0, min(1, l.sum[qObserved]*of*h/r.Allocated))
+		r.Coverage = max(0, min(1, f.measured*h/r.Allocated))
 		if r.Coverage > 0.999 {
 			r.Coverage = 1
 		}
@@ -239,12 +244,12 @@ func (a *analysis) divideSums(l *load, f *finding) {
 	}
 }
 
-// busyRatios are the quantiles of the busiest GPU.
-func (a *analysis) busyRatios(l *load, r *document.Workload) {
-	if l.sum[qObserved] <= 0 {
+// busyRatios are busy of measured, and its quantiles for the busiest allocation.
+func (a *analysis) busyRatios(l *load, r *document.Workload, measured float64) {
+	if measured <= 0 {
 		return
 	}
-	r.BusyMean = pointer(min(1, l.sum[qBusy]/l.sum[qObserved]))
+	r.BusyMean = pointer(min(1, l.sum[qBusy]/measured))
 	if s := l.track(qBusiest).Values(0, a.p.Steps()); len(s) > 0 {
 		r.BusyP95, r.BusyP99, r.BusyPeak = pointer(s.Quantile(0.95)), pointer(s.Quantile(0.99)), pointer(s.Top())
 	}

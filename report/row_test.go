@@ -201,7 +201,7 @@ func TestBusyRatios(t *testing.T) {
 		l.add(qObserved, k, 1.5)
 	}
 	var r document.Workload
-	hourSteps(240).busyRatios(&l, &r)
+	hourSteps(240).busyRatios(&l, &r, l.sum[qObserved])
 	for what, x := range map[string][2]float64{"mean": {*r.BusyMean, 0.2}, "95th percentile": {*r.BusyP95, 0.95},
 		"99th percentile": {*r.BusyP99, 0.99}, "peak": {*r.BusyPeak, 1}} {
 		near(t, what, 1000*x[0], 1000*x[1])
@@ -209,12 +209,12 @@ func TestBusyRatios(t *testing.T) {
 	var none, guest load
 	none.add(qBusiest, 0, 1)
 	r = document.Workload{}
-	if hourSteps(240).busyRatios(&none, &r); r.BusyMean != nil || r.BusyPeak != nil {
+	if hourSteps(240).busyRatios(&none, &r, 0); r.BusyMean != nil || r.BusyPeak != nil {
 		t.Errorf("%+v", r)
 	}
 	guest.add(qBusy, 0, 2)
 	guest.add(qObserved, 0, 1)
-	if hourSteps(240).busyRatios(&guest, &r); *r.BusyMean != 1 || r.BusyPeak != nil {
+	if hourSteps(240).busyRatios(&guest, &r, guest.sum[qObserved]); *r.BusyMean != 1 || r.BusyPeak != nil {
 		t.Errorf("%+v", r)
 	}
 }

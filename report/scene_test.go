@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -140,7 +141,11 @@ func (s *scene) rules(j job, n float64) {
 	s.add(metric.RuleAllocated, l, is(n*j.share))
 	s.add(metric.RuleObserved, l, is(n))
 	s.add(metric.RuleBusy, l, times(n, busy))
-	s.add(metric.RuleBusiest, l, busy)
+	if strings.Contains(j.resource, "mig") {
+		s.add(metric.RuleBusiest, l, busy)
+	} else {
+		s.add(metric.RuleBusiest, l, times(1/j.share, busy)) // of what is allocated, above 1 beyond it
+	}
 	s.add(metric.RuleUnused, with(l, "state", "idle"), times(n, idle))
 	s.add(metric.RuleUnused, with(l, "state", "gap"), times(n, gap))
 	s.add(metric.RuleMemory, l, j.used())

@@ -100,7 +100,7 @@ func TestSizeOfAWorkload(t *testing.T) {
 			"", ""},
 		{"busy half of the time", l40s, level(0, 240, 0.1), 10,
 			func(_ *analysis, _ *load, r *document.Workload) { r.BusyMean = pointer(0.5) },
-			"well_used", []string{"it is busy 50 % of the time"}, "", 0, "", ""},
+			"well_used", []string{"it is busy for 50 % of what is allocated to it"}, "", 0, "", ""},
 		{"busy a little less", l40s, level(0, 240, 0.1), 10,
 			func(_ *analysis, _ *load, r *document.Workload) { r.BusyMean = pointer(0.499) },
 			"share", []string{"Busy 50 % of the time"}, "", 180, "medium", ""},

@@ -21,7 +21,7 @@ const (
 	qBusy
 	qObserved
 	qIdle
-	qBusiest // busy of its busiest GPU
+	qBusiest // busy of the busiest of what is allocated to it: a GPU, a share of one or a MIG device
 	qMemory  // largest memory of a container on a GPU
 	qGap
 	qWatts
@@ -194,10 +194,9 @@ func (a *allocation) shared() bool { return !a.mig() && a.typical > 0 && a.typic
 
 func (a *allocation) mig() bool { return strings.Contains(a.resource, "mig") }
 
-// activity is how busy its part of the GPU was in a step with so much busy time: of a MIG device the device, otherwise
-// the GPU.
+// activity is how busy what is allocated was in a step with so much busy time: the GPU, the share of it or the MIG device.
 func (a *allocation) activity(k int, busy float64) float64 {
-	if share := a.shareAt(k); a.mig() && share > 0 {
+	if share := a.shareAt(k); share > 0 {
 		busy /= share
 	}
 	return min(1, busy)

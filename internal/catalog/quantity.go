@@ -43,6 +43,9 @@ var (
 		Definition: "busy / (busy + gap + idle + unallocated): busy time as a share of observed time"}
 	Underused = Quantity{Word: "Underused",
 		Definition: "allocated with low utilization; an adjective, not a state"}
+	BusyOfMeasured = Quantity{Word: "Busy of measured",
+		Definition: "busy time / the allocated time whose activity was measured, of a share of a GPU as of a whole one; above " +
+			"100 % where more than the allocated share was used"}
 	Schedulable = Quantity{Word: "Schedulable",
 		Definition: "unallocated, healthy, in the required mode, offered by the kubelet, on a node that is Ready and " +
 			"not cordoned"}
@@ -52,12 +55,36 @@ var (
 		Definition: "reported and known GPU-time / all GPU-time that must have existed"}
 )
 
+// WellUsed is the Busy of measured above which nothing that is allocated is listed as waste.
+const WellUsed = 0.8
+
+// MeasuredTime returns PromQL for the denominator of Busy of measured: the allocated GPU-time of each container on each GPU
+// whose activity was measured, as the rate or increase over a window. A share of a GPU is observed as long as the GPU, and
+// a part of it by allocation; a MIG device is observed by its part of the GPU. Where the share is unknown, so is the result.
+func MeasuredTime(function, window, matchers string) string {
+	const by = "cluster, node, uuid, namespace, pod, container"
+	over := func(counter string) string { return function + "(" + counter + "{" + matchers + "}[" + window + "])" }
+	observed, allocated := over("gpu_container_observed_seconds_total"), over("gpu_container_allocated_seconds_total")
+	wholeOrShare := strings.TrimSuffix(`mig_uuid="", `+matchers, ", ")
+	return "((" + observed + ") * on (" + by + ") group_left () clamp_max(sum by (" + by +
+		") (last_over_time(gpu_container_allocation_ratio{" + wholeOrShare + "}[" + atLeast10m(window) + "]) > 0), 1) or (" + observed +
+		" < " + allocated + " or " + allocated + " and " + observed + "))"
+}
+
+// atLeast10m is for what describes counters: they are exported for five minutes longer, and rates last five more.
+func atLeast10m(window string) string {
+	if window == "5m" {
+		return "10m"
+	}
+	return window
+}
+
 // TimeStates returns the six states in the order in which dashboards and the report stack them.
 func TimeStates() []Quantity { return []Quantity{Busy, Gap, Idle, Unallocated, Unavailable, Unknown} }
 
 // Quantities returns every quantity, the states first.
 func Quantities() []Quantity {
-	return append(TimeStates(), Allocated, Unused, Utilization, Underused, Schedulable, NotReported, Coverage)
+	return append(TimeStates(), Allocated, Unused, Utilization, Underused, BusyOfMeasured, Schedulable, NotReported, Coverage)
 }
 
 // QuantityOf returns the quantity of a state.

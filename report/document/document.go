@@ -242,8 +242,8 @@ type Workload struct {
 	LastBusy    *time.Time `json:"last_busy,omitempty"`
 	FirstSeen   time.Time  `json:"first_seen"`
 	LastSeen    time.Time  `json:"last_seen"`
-	// BusyMean is busy over observed time; absent if nothing was observed. The quantiles are those of the busiest
-	// GPU's means over a step, BusyPeak the highest of them.
+	// BusyMean is busy time over the allocated time whose activity was measured, at most 1; absent if none was. The
+	// quantiles are those of the means over a step of the busiest GPU, share or MIG device, BusyPeak the highest of them.
 	BusyMean *float64 `json:"busy_mean,omitempty"`
 	BusyP95  *float64 `json:"busy_p95,omitempty"`
 	BusyP99  *float64 `json:"busy_p99,omitempty"`

@@ -21,6 +21,20 @@ func alloc(allocation, idle, busy, observed string) string {
 		series("gpu_container_observed_seconds_total", `container="c"`, observed)
 }
 
+// beside is a pod with an idle fiftieth of GPU A, and with a part of GPU B: its share, its MIG device and, in seconds of five
+// minutes, what is allocated, observed and busy of it.
+func beside(name string, share float64, mig, allocated, observed, busy, checks string) testCase {
+	s := testCase{name: name, step: 5 * time.Minute, checks: checks, series: alloc("0.02x120", "0+6x120", "0x120", "0+300x120") +
+		`gpu_container_allocated_seconds_total{$A,$P,container="c"} 0+6x120
+		gpu_container_allocation_ratio{$B,$P,container="c",resource="r",mig_uuid="` + mig + `"} ` + fmt.Sprint(share) + "x120\n"}
+	for counter, values := range map[string]string{"allocated": allocated, "observed": observed, "busy": busy} {
+		if values != "" {
+			s.series += "gpu_container_" + counter + `_seconds_total{$B,$P,container="c"} 0+` + values + "x120\n"
+		}
+	}
+	return s
+}
+
 // A pod that is idle for 20 minutes and works for 10, again and again, in samples of five minutes.
 func sawtooth(times int) string {
 	var b strings.Builder
@@ -61,6 +75,12 @@ func wasteCases(t *testing.T) map[string][]testCase {
 			{name: "MIG before Hopper: activity is not observed", step: 5 * time.Minute,
 				series: alloc("0.5x120", "0x120", "", ""),
 				checks: "8h -"},
+			beside("half of a GPU, observed half of the time, busy", 0.5, "", "150", "150", "72", "6h35m -; 8h -"),
+			beside("half of a GPU, hardly used", 0.5, "", "150", "300", "30", "6h25m -; 6h35m "+pod),
+			beside("a MIG device, observed half of the time, busy", 0.5, "MIG-1", "150", "75", "72", "6h35m -; 8h -"),
+			beside("a replica of a MIG device, busy", 0.25, "MIG-1", "75", "150", "72", "6h35m -; 8h -"),
+			beside("a replica of a MIG device, hardly used", 0.25, "MIG-1", "75", "150", "30", "6h25m -; 6h35m "+pod),
+			beside("a MIG device whose observed time is not exported, busy", 0.5, "MIG-1", "150", "", "72", "6h35m -; 8h -"),
 			{name: "observed, but unknown", step: 5 * time.Minute, series: alloc("1x120", "0x120", "0x120", "0x120"),
 				checks: "8h -"},
 		},

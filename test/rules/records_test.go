@@ -437,7 +437,7 @@ func recordings() []recording {
 			asks: []string{`10m | round(workload:gpu_activity:ratio_max, 0.001) | {$W,model="a"} 0.5`,
 				`10m | round(workload:gpu_activity:ratio_min, 0.001) | {$W,model="a"} 0.25`,
 				`10m | round(namespace:gpu_activity:ratio_min, 0.001) | {namespace="team",model="a"} 0.25`}},
-		everyQuantity(), everyProblem(), everyWorkload(), unmeasured(),
+		everyQuantity(), everyProblem(), everyWorkload(), unmeasured(), everyPart(),
 		{name: "pods that use a GPU and hold none",
 			series: podInfo("n1", "p-0", "", "", "1x60") + podInfo("n1", "q-0", "", "", "1x60") + owner +
 				`q-0",workload_type="deployment",workload="web"} 1x60`,
@@ -544,7 +544,8 @@ func everyWorkload() recording {
 	}
 	for record, v := range map[string][2]string{"gpu_allocation:sum": {"0.75", "0.5"}, "gpu_allocated_seconds:rate5m": {"1.5", "1"},
 		"gpu_busy_seconds:rate5m": {"0.3", "0.2"}, "gpu_observed_seconds:rate5m": {"2", "1"}, "gpu_power_watts:sum": {"30", "20"},
-		"gpu_memory_used_bytes:sum": {"30", "20"}, "gpu_memory_used_bytes:max": {"20", "20"}, "gpu_busy:ratio_max": {"0.2", "0.2"},
+		"gpu_memory_used_bytes:sum": {"30", "20"}, "gpu_memory_used_bytes:max": {"20", "20"}, "gpu_busy:ratio_max": {"0.4", "0.4"},
+		"gpu_measured_seconds:rate5m":         {"0.75", "0.5"},
 		"gpu_last_busy_timestamp_seconds:max": {"200", "200"}} {
 		values("10m", record, "", v[0], v[1])
 		r.asks = append(r.asks, "10m | round(namespace:"+record+`, 0.001) | {namespace="team",model="a"} `+v[0]+` & {namespace="team"} `+
@@ -553,9 +554,10 @@ func everyWorkload() recording {
 	// promtool evaluates every group at every step: the sample of a moment is what the last half hour was.
 	values("60m", "gpu_allocated_seconds:increase30m", "", "2700", "1800")
 	values("60m", "gpu_busy_seconds:increase30m", "", "540", "360")
+	values("60m", "gpu_measured_seconds:increase30m", "", "1350", "900")
 	values("60m", "gpu_unused_seconds:increase30m", "", "1080", "720")
 	values("60m", "gpu_unknown_seconds:increase30m", "", "1080", "720")
-	values("60m", "gpu_busy:ratio_p95_30m", "", "0.2", "0.2")
+	values("60m", "gpu_busy:ratio_p95_30m", "", "0.4", "0.4")
 	values("60m", "gpu_memory_used_bytes:max30m", "", "20", "20")
 	values("10m", "gpu_unused_seconds:rate5m", `,state="idle"`, "0.6", "0.4")
 	return r
@@ -568,6 +570,39 @@ func unmeasured() recording {
 		series: dev("$A", "a", "busy") + "gpu_device_up{$A} 1x60\ngpu_container_allocated_seconds_total{" + c + "} 0+30x60\n",
 		asks: []string{"60m | round(workload:gpu_unknown_seconds:increase30m, 0.001) | " +
 			`{namespace="team",workload_type="pod",workload="dark-0",model="a"} 900`}}
+}
+
+// everyPart has a pod with each kind of part of a GPU. All but low, and dark, whose activity was not observed, are busy for
+// 88 % of a quarter of a GPU: half of a GPU that was observed for half of the time, a MIG device of half a GPU likewise, and
+// one of two replicas of a MIG device.
+func everyPart() recording {
+	r := recording{name: "the measured time of each kind of part", series: dev("$A", "a", "busy") + "gpu_device_up{$A} 1x60\n"}
+	var measured, ratios []string
+	for _, p := range []struct {
+		pod                              string
+		share, busy, observed, allocated float64 // seconds of a minute but for the share
+		mig, measured, ratio             string
+	}{{"half-0", 0.5, 13.2, 30, 30, "", "0.25", "0.88"}, {"low-0", 0.5, 3, 60, 30, "", "0.5", "0.1"},
+		{"mig-0", 0.5, 13.2, 15, 30, "MIG-1", "0.25", "0.88"}, {"replica-0", 0.25, 13.2, 30, 15, "MIG-2", "0.25", "0.88"},
+		{"dark-0", 0.5, 28, 0, 30, "MIG-3", "", ""}} {
+		c := `$A,namespace="team",pod="` + p.pod + `",container="c"`
+		r.series += fmt.Sprintf(`gpu_container_busy_seconds_total{%[1]s} 0+%[2]gx60
+			gpu_container_allocated_seconds_total{%[1]s} 0+%[3]gx60
+			gpu_container_allocation_ratio{%[1]s,resource="r",mig_uuid="%[4]s"} %[5]gx60
+			gpu_container_unused_seconds_total{%[1]s,state="idle"} 0+6x60
+			`, c, p.busy, p.allocated, p.mig, p.share)
+		if p.measured == "" {
+			continue
+		}
+		r.series += fmt.Sprintf("gpu_container_observed_seconds_total{%s} 0+%gx60\n", c, p.observed)
+		labels := `{namespace="team",workload_type="pod",workload="` + p.pod + `",model="a"} `
+		measured, ratios = append(measured, labels+p.measured), append(ratios, labels+p.ratio)
+	}
+	r.asks = []string{"10m | round(workload:gpu_measured_seconds:rate5m, 0.001) | " + strings.Join(measured, " & "),
+		"10m | round(workload:gpu_busy:ratio_max, 0.001) | " + strings.Join(ratios, " & "),
+		`40m | round(pod:gpu_unused_seconds:top20, 0.001) | {node="n1",namespace="team",pod="low-0"} 0.1 & ` +
+			`{node="n1",namespace="team",pod="dark-0"} 0.1`}
+	return r
 }
 
 // everyProblem has a GPU with all of them, and one of another node with none.

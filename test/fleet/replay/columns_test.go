@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
@@ -140,7 +141,14 @@ func (c comparison) current(rules, raw, half *script) {
 	c.ofDevices(raw)
 	c.ofHealth(rules, raw)
 	const pod = "cluster namespace pod"
-	c.top("gpu-fleet/Pods with unused GPUs A", pod, half.rates(pod, unusedTime).only(positive), 0.002)
+	wasted, usage := half.rates(pod, unusedTime), half.rates(pod, busyTime).over(half.measured(pod))
+	for k, v := range usage.of {
+		if math.Abs(v-catalog.WellUsed) < 0.01 {
+			wasted.unsure[k] = true
+		}
+	}
+	c.top("gpu-fleet/Pods with unused GPUs A", pod,
+		wasted.only(func(k string, v float64) bool { return v > 0 && usage.of[k] <= catalog.WellUsed }), 0.002)
 	const byModel = perWorkload + " model"
 	c.subset("gpu-capacity/Underused workloads C", byModel, rules.gauges(byModel, add, share), 1e-9)
 	c.subset("gpu-capacity/Underused workloads D", byModel, rules.rates(byModel, joules), 0.002)
@@ -370,7 +378,7 @@ func (c comparison) ofContainers(s, raw *script) {
 	utilization := func(by string) values { return raw.rates(by, busyTime).over(raw.rates(by, observedTime)) }
 	const w, shared, device = "gpu-workload/Containers and GPUs ", "gpu-sharing/Containers on shared GPUs ", "gpu-device/Containers "
 	c.show(w+"A", perContainer, g(perContainer, share), 1e-9, 0)
-	c.show(w+"B", perContainer, utilization(perContainer), 0.002, 1e-6)
+	c.show(w+"B", perContainer, raw.rates(perContainer, busyTime).over(raw.measured(perContainer)), 0.002, 1e-6)
 	c.show(w+"C", perContainer, raw.rates(perContainer, unusedTime).over(raw.rates(perContainer, allocatedTime)), 0.002, 1e-6)
 	c.show(w+"D", perContainer, g(perContainer, containerMemory), 1e-9, 0)
 	c.show(w+"E", perContainer, g(perContainer, memoryLimit), 1e-9, 0)
@@ -414,12 +422,10 @@ func (c comparison) ofContainers(s, raw *script) {
 	c.show("gpu-workload/Allocated A", "", allocatedNow, 1e-9, 0)
 	c.show("gpu-workload/Memory A", "", g("", containerMemory), 1e-9, 0)
 	c.show("gpu-workload/Power A", "", raw.rates("", joules), 0.002, 0.01)
-	c.show("gpu-workload/Busy A", "", utilization(""), 0.002, 0)
 	c.show("gpu-workload/Last busy A", "", s.gauges("", most, containerLastBusy), 1e-9, 0)
 	c.show("gpu-fleet/Teams A", "team", g("team", share), 1e-9, 0)
 	c.show("gpu-fleet/Teams B", "team", values{}, 0, 0) // the fleet has no week of history
-	c.show("gpu-fleet/Teams C", "team", s.rates("team", busyTime).over(s.rates("team", busyTime).plus(s.rates("team", unusedTime))),
-		0.002, 1e-6)
+	c.show("gpu-fleet/Teams C", "team", s.rates("team", busyTime).over(s.measured("team")), 0.002, 1e-6)
 	c.show("gpu-fleet/Teams D", "team", values{}, 0, 0)
 	// Workloads.
 	c.show("gpu-namespace/Workloads B", perWorkload, g(perWorkload, share), 1e-9, 0)

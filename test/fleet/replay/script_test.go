@@ -259,6 +259,28 @@ func (s *script) rates(by string, of func(*gpu.ContainerGPU) (float64, bool)) va
 		})
 }
 
+// measured is the allocated time of containers whose activity was measured: their share of the time in which the GPU was
+// observed, or the part of the MIG device that was.
+func (s *script) measured(by string) values {
+	return fold(s.containers, by, func(c *containerNow, by string) string { return c.key(by) }, add,
+		func(c *containerNow) (float64, bool, bool) {
+			if c.young {
+				return 0, false, false
+			}
+			rate := func(of func(*gpu.ContainerGPU) (float64, bool)) (float64, bool) {
+				now, ok := of(c.now)
+				before, had := of(c.before)
+				return (now - before) / s.span.Seconds(), ok && had
+			}
+			seen, ok := rate(observedTime)
+			part, known := rate(allocatedTime)
+			if of, whole := share(c); whole && of > 0 && c.allocation.Instance == "" {
+				return seen * min(of, 1), ok, true
+			}
+			return min(seen, part), ok && known, true
+		})
+}
+
 // over divides values row by row; a row that only one side has, or with a denominator of 0, is no row.
 func (v values) over(by values) values {
 	out := values{map[string]float64{}, map[string]bool{}}
@@ -268,19 +290,6 @@ func (v values) over(by values) values {
 		}
 	}
 	for _, u := range []values{v, by} {
-		for k := range u.unsure {
-			out.unsure[k] = true
-		}
-	}
-	return out
-}
-
-func (v values) plus(more values) values {
-	out := values{map[string]float64{}, map[string]bool{}}
-	for _, u := range []values{v, more} {
-		for k, x := range u.of {
-			out.of[k] += x
-		}
 		for k := range u.unsure {
 			out.unsure[k] = true
 		}

@@ -250,7 +250,7 @@ func (c comparison) parts(shown map[string]float64, halfHours *fleet.Truth, rows
 	busy := rows(all+"G", keys...)
 	for _, w := range halfHours.Workloads {
 		if w.Measured && exact && w.Allocated > 3000 && w.Lost == 0 {
-			near(w.Name+": busy of measured", busy[w.Namespace+"/"+w.Name], float64(w.Busy/(w.Busy+w.Gap+w.Idle)), 0.05, 0.03)
+			near(w.Name+": busy of measured", busy[w.Namespace+"/"+w.Name], float64(w.Busy/w.Allocated), 0.05, 0.03)
 		}
 	}
 	// Teams are the namespaces; ten of them are bars.
@@ -285,7 +285,7 @@ func (c comparison) tiles(shown map[string]float64, truth *fleet.Truth, exact bo
 			t.Errorf("%s shows %.3f (%v), the script says %.3f", title, got, ok, want)
 		}
 	}
-	var all, allocated, busy, unused gpu.Seconds
+	var all, allocated, busy, measured gpu.Seconds
 	for _, v := range truth.GPUs {
 		all += v
 	}
@@ -294,7 +294,7 @@ func (c comparison) tiles(shown map[string]float64, truth *fleet.Truth, exact bo
 			allocated += x.Allocated
 		}
 		if x.Measured {
-			busy, unused = busy+x.Busy, unused+x.Gap+x.Idle
+			busy, measured = busy+x.Busy, measured+x.Allocated-x.Lost
 		}
 	}
 	states := map[gpu.TimeState]string{gpu.TimeBusy: "Busy", gpu.TimeGap: "Gap", gpu.TimeIdle: "Idle",
@@ -346,7 +346,7 @@ func (c comparison) tiles(shown map[string]float64, truth *fleet.Truth, exact bo
 		near("gpu-namespace/Energy", joules/3.6e6, 0.03)
 	}
 	near("gpu-namespace/All", float64(allocated)/3600, 0.03)
-	near("gpu-namespace/Busy of measured", float64(busy/(busy+unused)), 0.03)
+	near("gpu-namespace/Busy of measured", float64(busy/measured), 0.03)
 	if exact {
 		near("gpu-namespace/Busy", float64(busy)/3600, 0.01)
 		near("gpu-fleet/GPUs", 16, 0)
