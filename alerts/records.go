@@ -185,19 +185,19 @@ const (
 	tainted   = `gpu_taint_info{effect=~"NoSchedule|NoExecute"}`
 )
 
-// schedulable is the number of GPUs on which a pod can be placed, 0 included.
+// schedulable is the number of GPUs on which a pod can be placed, 0 included where the allocation is known.
 func schedulable() []Record {
 	// Without a kubelet (Docker, Slurm) there is no number of allocatable devices, and nothing is left out.
 	records := perNode{"gpu_schedulable", "sum", nil, "Schedulable GPUs: wholly unallocated, available and without a problem that " +
 		"requires a repair, not in MIG mode, offered by the kubelet and healthy to it, on a node that is Ready and not cordoned " +
-		"(the last two where kube-state-metrics is scraped).",
+		"(the last two where kube-state-metrics is scraped). No series where the allocation is unknown.",
 		"min by (" + onGPU + ") (gpu_device_up) and on (" + onGPU + ") max by (" + onGPU +
 			") (gpu_allocation_ratio) == 0 unless on (" + onGPU + ") (max by (" + onGPU +
 			") (gpu_mig_mode) == 1) unless on (" + onGPU + ") " + unhealthy + " unless on (" + onGPU +
 			") (" + healthRecord + `{state!~"degraded|unknown"} or ` + problemRecord + `{problem=~"fabric_.+"})` +
 			" unless on (cluster, node) (" + by("sum", []string{"node"}, "gpu_node_allocatable_devices") +
 			" == 0)" + closedNodes}.levels()
-	records[0].Expr += "\n  or 0 * node:gpu_device_up:count"
+	records[0].Expr += "\n  or 0 * node:gpu_allocation:sum"
 	return records
 }
 

@@ -74,7 +74,8 @@ func capacityDashboard() Dashboard {
 					value("Last busy", When, "1000 * "+maximum(workload,
 						records("workload:gpu_last_busy_timestamp_seconds:max", m)))).
 					among(workload, "topk(50, "+total(workload,
-						kept(records("workload:gpu_unused_seconds:increase30m", m)))+notWellUsed(workload, measured(workload, m))+")")),
+						kept(records("workload:gpu_unused_seconds:increase30m", m)))+notWellUsed(workload, measured(workload, m))+")").called(
+					"No workload has unused GPUs, or the rules are not loaded.")),
 				line(9, table(24, "Underused workloads", "Busiest container",
 					"Running workloads whose busiest container was below 30 % busy of measured for 95 % of the selected "+
 						"time range, by half hours. "+catalog.BusyOfMeasured.Sentence()+" Peak memory shows whether a smaller "+
@@ -92,7 +93,8 @@ func capacityDashboard() Dashboard {
 					value("Power", Watts, total(workload+", model", records("workload:gpu_power_watts:sum", m)))).
 					among(workload+", model", "max by ("+workload+", model) (quantile_over_time(0.95, "+
 						records("workload:gpu_busy:ratio_p95_30m", m)+"[$__range])) < 0.3 and on ("+workload+
-						", model) "+total(workload+", model", records("workload:gpu_allocation:sum", m)))),
+						", model) "+total(workload+", model", records("workload:gpu_allocation:sum", m))).called(
+					"No workload is underused, or its activity is not measured, or the rules are not loaded.")),
 			}},
 			{Title: "Fragmentation and queue", Lines: []Line{
 				line(8,
@@ -126,7 +128,8 @@ func capacityDashboard() Dashboard {
 								`((kube_pod_container_resource_requests{<cluster>, resource=~"nvidia_com_.+"} > `+
 								`bool 0) * on (cluster, namespace, pod) group_left () (max by (cluster, `+
 								`namespace, pod) (kube_pod_created{<cluster>}) * on (cluster, namespace, `+
-								`pod) `+pendingPods+"))"))),
+								`pod) `+pendingPods+"))")).called(
+						"No pod that requests GPUs is pending, or kube-state-metrics is not scraped.")),
 				line(8,
 					series(12, "Allocated and busy GPUs", Number,
 						"Allocated, busy and available GPUs, and those of the same time a week before. Requests are in devices "+

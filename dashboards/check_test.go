@@ -117,12 +117,16 @@ func TestSteps(t *testing.T) {
 // An empty panel shows what is missing: kube-state-metrics, node_exporter, prices, the recording rules, or the exporter.
 func TestReasonsOfEmptyPanels(t *testing.T) {
 	want := map[string]string{
-		"gpu-fleet/GPUs": "no records: rules not loaded?", "gpu-capacity/GPU-hours by state": "no records: rules not loaded?",
-		"gpu-capacity/Allocated and busy GPUs": "no records: rules not loaded?",
-		"gpu-capacity/Pending":                 "needs kube-state-metrics and rules", "gpu-capacity/Quotas": "needs kube-state-metrics",
-		"gpu-capacity/Devices by resource over time": "no records: rules not loaded?",
-		"gpu-namespace/Cost of unused":               "no prices configured, or rules not loaded",
-		"gpu-namespace/All":                          "no records: rules not loaded?",
+		"gpu-fleet/GPUs": "needs rules and GPUs that report it", "gpu-capacity/GPU-hours by state": "needs rules and GPUs that report it",
+		"gpu-fleet/Utilization": "needs rules and measured activity", "gpu-capacity/Schedulable": "needs rules and known allocation",
+		"gpu-fleet/SM activity by model":             "needs rules and Hopper or newer",
+		"gpu-capacity/Allocated and busy GPUs":       "needs rules and known allocation",
+		"gpu-capacity/Pending":                       "needs rules, kube-state-metrics and pods with GPUs",
+		"gpu-capacity/Quotas":                        "needs kube-state-metrics",
+		"gpu-capacity/Devices by resource over time": "needs rules and known allocation",
+		"gpu-namespace/Cost of unused":               "needs rules, prices of models and pods with GPUs",
+		"gpu-namespace/All":                          "needs rules and pods with GPUs",
+		"gpu-namespace/Busy of measured":             "needs rules, pods with GPUs and measured activity",
 		"gpu-node/Host CPU":                          "needs node_exporter", "gpu-node/Available": "the exporter is not scraped",
 		"gpu-workload/Restarts": "No container was restarted, or no kube-state-metrics, or rules not loaded.",
 		"gpu-exporter/Scraped":  "no exporter is scraped",

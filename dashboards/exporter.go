@@ -77,7 +77,8 @@ func exporterDashboard() Dashboard {
 							maximum("cluster, node, source", "gpu_exporter_source_up{"+n+"}")+
 								" and on (cluster, node, source) "+
 								"min by (cluster, node, source) (min_over_time(gpu_exporter_source_up{"+n+
-								"}[$__range] @ end())) == 0 unless on (cluster, node, source) "+catalog.NeverRead(n))),
+								"}[$__range] @ end())) == 0 unless on (cluster, node, source) "+catalog.NeverRead(n))).called(
+						"No data source has failed, or no exporter is scraped."),
 					series(12, "Failed queries", PerSec, "Failed queries of data sources per second.",
 						q("{{node}} {{source}}",
 							perSecond("cluster, node, source", "gpu_exporter_source_errors_total{"+n+"}")+" > 0")).from(

@@ -37,7 +37,8 @@ func fleetDashboard() Dashboard {
 						records("model:gpu_observed_seconds:rate5m", m)),
 						"Mean utilization of the GPUs whose activity is observed, the last 5 minutes.").between(0,
 						1).at(usedSteps()...).to(toCapacity()),
-					stat(3, "Observed", Ratio, over("", records("model:gpu_observed_seconds:rate5m", m), present),
+					stat(3, "Observed", Ratio, "("+orZero(total("", records("model:gpu_observed_seconds:rate5m", m)), present)+") / "+
+						total("", present),
 						"GPUs whose activity is observed, over all GPUs: the part that Utilization is about. MIG "+
 							"before "+
 							"Hopper has no activity.").between(0, 1).to(toCapacity()),
@@ -123,7 +124,8 @@ func fleetDashboard() Dashboard {
 						"alertstate=\"firing\", node!=\"\", severity=\"critical\"} or 10 * "+
 						"ALERTS{<cluster>, alertname=~\"GPU.*\", alertstate=\"firing\", node!=\"\", "+
 						"severity=\"warning\"} or ALERTS{<cluster>, alertname=~\"GPU.*\", alertstate=\"firing\", "+
-						"node!=\"\", severity=\"info\"})"))),
+						"node!=\"\", severity=\"info\"})")).called(
+					"No alert about a node is firing, or the alert rules are not loaded.")),
 				line(7, alertTable(24, `cluster=~"$cluster"`)),
 			}},
 		},

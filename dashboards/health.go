@@ -60,7 +60,7 @@ func healthDashboard() Dashboard {
 					timeline(24, "Alerts over time", "Periods in which alerts of the shipped rules were firing.",
 						[]Mapping{{"1", "firing", Red}},
 						q("{{alertname}}",
-							`max by (alertname) (ALERTS{<cluster>, alertname=~"GPU.*", alertstate="firing"})`))),
+							`max by (alertname) (ALERTS{<cluster>, alertname=~"GPU.*", alertstate="firing"})`)).called("No alert was firing, or the alert rules are not loaded.")),
 			}},
 			{Title: "Memory, temperature and power", Lines: []Line{
 				line(8,
@@ -68,7 +68,8 @@ func healthDashboard() Dashboard {
 						"ECC errors per five minutes, by severity. An increase of corrected errors often precedes "+
 							"uncorrected ones.",
 						q("{{severity}}", total("severity", records("node:gpu_ecc_errors:increase5m", c)))).from(
-						0).colored(map[string]string{"corrected": Blue, "uncorrected": Red}),
+						0).colored(map[string]string{"corrected": Blue, "uncorrected": Red}).called(
+						"No memory errors, no ECC, or the rules are not loaded."),
 					table(12, "Memory errors by node", "-Errors", "ECC errors in the selected time range.",
 						label("cluster", "Cluster"), label("node", "Node").to(toNode()),
 						label("severity", "Severity").mapped(Mapping{"corrected", "corrected", Blue},
@@ -80,7 +81,8 @@ func healthDashboard() Dashboard {
 					series(12, "Clock limit time", Number,
 						"GPUs with limited clocks (GPU equivalents), by reason; reasons overlap. Power cap is normal "+
 							"under load.", q("{{reason}}",
-							total("reason", records("model:gpu_clock_limited_seconds:rate5m", c)))).from(0),
+							total("reason", records("model:gpu_clock_limited_seconds:rate5m", c)))).from(0).called(
+						"No clocks are limited, or the rules are not loaded."),
 					table(12, "Nodes with limited clocks", "-Limited GPUs",
 						"Nodes with clocks limited by temperature, power brake or board limit.",
 						label("cluster", "Cluster"),

@@ -262,24 +262,45 @@ func (p Panel) defaults() dashboard.FieldConfig {
 	return f
 }
 
-// emptyReason is what the panel says without data: what its series need.
+// needs are what a panel needs, by what its query reads; those of a record are those of the series that its name has.
+var needs = []struct {
+	reads *regexp.Regexp
+	what  string
+}{
+	{regexp.MustCompile(`:gpu_`), "rules"},
+	{regexp.MustCompile(`\bkube_|:gpu_requests`), "kube-state-metrics"},
+	{regexp.MustCompile(`\bnode_(cpu|memory|network)_`), "node_exporter"},
+	{regexp.MustCompile(regexp.QuoteMeta(priceSeries)), "prices of models"},
+	{regexp.MustCompile(`\b(workload|namespace|pod):gpu_|\bgpu_container_|:gpu_requests|:gpu_by_pods|_by_resource|:gpu_pods`), "pods with GPUs"},
+	{regexp.MustCompile(`\b(node|model|cluster):gpu_((un)?alloc|schedulable)|\bgpu_allocation_ratio|gpu_node_allocat`), "known allocation"},
+	{regexp.MustCompile(`gpu_(container_)?(unattributed_)?(busy|observed|measured)|(workload|namespace):gpu_power|gpu_container_energy`),
+		"measured activity"},
+	{regexp.MustCompile(`\bgpu_(sm|tensor|dram|pipe)_active`), "Hopper or newer"},
+	{regexp.MustCompile(`\bgpu_mig_(busy|sm_active)`), "MIG devices of Hopper or newer"},
+	{regexp.MustCompile(`\bgpu_mig_(allocation|info|memory|share)`), "MIG devices"},
+}
+
+// emptyReason is what the panel shows without data. What is missing is unknown here: it names all that its query needs.
 func (p Panel) emptyReason() string {
 	if p.empty != "" {
 		return p.empty
 	}
-	first := p.allQueries()[0].Expr // the others add to it
-	if kube := regexp.MustCompile(`\bkube_|:gpu_requests`); kube.MatchString(first) && strings.Contains(first, ":gpu_") {
-		return "needs kube-state-metrics and rules"
-	}
-	for _, s := range []struct{ reads, says string }{{`\bkube_`, "needs kube-state-metrics"},
-		{`\bnode_(cpu|memory|network)_`, "needs node_exporter"},
-		{priceSeries, "no prices configured, or rules not loaded"},
-		{":gpu_", "no records: rules not loaded?"}} {
-		if regexp.MustCompile(s.reads).MatchString(first) {
-			return s.says
+	var all []string
+	for _, n := range needs {
+		if n.reads.MatchString(p.allQueries()[0].Expr) { // the other queries add to it
+			all = append(all, n.what)
 		}
 	}
-	return "not supported or not reported"
+	switch last := len(all) - 1; {
+	case last < 0:
+		return "not supported or not reported"
+	case last == 0 && all[0] == "rules":
+		return "needs rules and GPUs that report it"
+	case last == 0:
+		return "needs " + all[0]
+	default:
+		return "needs " + strings.Join(all[:last], ", ") + " and " + all[last]
+	}
 }
 
 func byName(name string, properties ...dashboard.DynamicConfigValue) dashboard.DashboardFieldConfigSourceOverrides {

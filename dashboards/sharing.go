@@ -5,7 +5,8 @@ func sharingDashboard() Dashboard {
 	const n = "<node>"
 	const overRequest = "container:gpu_use_over_request:ratio"
 	const sharingPods = "gpu:gpu_pods:count{" + n + "}"
-	const recorded = "node:gpu_device_up:count{" + n + "}" // without rules the number of shared GPUs is not 0
+	const recorded = "node:gpu_allocation:sum{" + n + "}" // where the allocation is unknown, the number of shared GPUs is not 0
+	const noSharing = "No GPU is allocated to several pods, or allocations are unknown, or the rules are not loaded."
 	return Dashboard{
 		UID: "gpu-sharing", Title: "GPU / Sharing", Raw: true,
 		Question: "Which GPUs are shared, by which containers, and do they slow each other down?",
@@ -45,7 +46,8 @@ func sharingDashboard() Dashboard {
 					value("Memory limit", Ratio,
 						total(perGPU, "gpu_container_memory_limit_bytes{"+n+"}")+" / "+total(perGPU,
 							"gpu_memory_total_bytes{"+n+"}")).gauge(base(Blue), step(1.001, Amber)),
-					label("uuid", "UUID")).among("cluster, node, uuid", sharingPods+" > 1")),
+					label("uuid", "UUID")).among("cluster, node, uuid", sharingPods+" > 1").called(
+					noSharing)),
 				line(8,
 					series(12, "GPUs by number of pods", Number,
 						"Number of GPUs by the number of pods they are allocated to.",
@@ -61,11 +63,12 @@ func sharingDashboard() Dashboard {
 						"Busy GPU equivalents on shared GPUs, by namespace. Activity that cannot be attributed to a "+
 							"container is unattributed.",
 						q("{{namespace}}", total("namespace", "namespace:gpu_shared_busy_seconds:rate5m{"+n+
-							"}"))).stacked().from(0).coarse(sixHours),
+							"}"))).stacked().from(0).coarse(sixHours).called(
+						"No measured activity on GPUs of several pods, or the rules are not loaded."),
 					series(12, "Memory on shared GPUs by namespace", Bytes,
 						"Used device memory on shared GPUs, by namespace.",
 						q("{{namespace}}", total("namespace", "namespace:gpu_shared_memory_used_bytes:sum{"+n+
-							"}"))).stacked().from(0).coarse(sixHours)),
+							"}"))).stacked().from(0).coarse(sixHours).called(noSharing)),
 				line(9, table(24, "Containers on shared GPUs", "-Busy",
 					"Allocation, limits and usage of the containers on shared GPUs.",
 					label("namespace", "Namespace").to(toNamespace()), label("pod", "Pod").to(toPod()),
@@ -81,7 +84,7 @@ func sharingDashboard() Dashboard {
 					value("Over its limit", Ratio,
 						maximum(perContainer, "gpu_container_memory_used_bytes{"+n+"}")+" / "+maximum(perContainer,
 							"gpu_container_memory_limit_bytes{"+n+"}")+" - 1 > 0").at(warnIfAny()...)).among(
-					"cluster, node, uuid", sharingPods+" > 1")),
+					"cluster, node, uuid", sharingPods+" > 1").called(noSharing)),
 				line(7,
 					series(8, "Unattributed busy time", Number,
 						"Busy GPU equivalents not attributed to any container, by reason.",
@@ -109,7 +112,8 @@ func sharingDashboard() Dashboard {
 						maximum(perContainer, overRequest+`{quantity="busy",`+n+"}")),
 					value("Busy", Ratio, perSecond(perContainer, "gpu_container_busy_seconds_total{"+n+"}")),
 					value("Busy, of request", Ratio, maximum(perContainer, overRequest+`{quantity="busy",`+n+"}"))).among(
-					"cluster, node, uuid, namespace, pod, container", overRequest+"{"+n+"}"))}},
+					"cluster, node, uuid, namespace, pod, container", overRequest+"{"+n+"}").called(
+					"No container uses more than it requested, or the rules are not loaded."))}},
 			{Title: "Devices", Lines: []Line{line(8,
 				table(12, "Devices by resource", "Resource",
 					"Allocatable and allocated devices by resource: more devices than GPUs means shared or "+

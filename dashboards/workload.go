@@ -76,8 +76,7 @@ func workloadDashboard() Dashboard {
 						"SM activity of the GPUs allocated to the pods, including other containers that share them. "+
 							"Hopper and newer.",
 						q(gpuName, "("+profiled(perGPU, "sm_active", onNodes)+") and on (cluster, node, uuid) "+
-							alive)).between(0, 1).to(toGPU()).called(
-						"Not measured (before Hopper), or the recording rules are not loaded.")),
+							alive)).between(0, 1).to(toGPU())),
 			}},
 			{Title: "Memory", Lines: []Line{line(8,
 				series(12, "Memory by container and GPU", Bytes, "Used device memory of each container on each GPU.",

@@ -100,6 +100,7 @@ func recordings() []recording {
 				`10m | round(sum by (state) (model:gpu_time_seconds:rate5m{state="idle"}), 0.001) | {state="idle"} 1`,
 				`10m | sum(model:gpu_device_up:count) | {} 4`,
 				`10m | sum(model:gpu_device_up:sum) | {} 3`,
+				`10m | node:gpu_schedulable:sum | -`, // the allocation is unknown
 				`10m | node:gpu_device_up:count{node="n2"} | node:gpu_device_up:count{node="n2",model="b"} 1 & ` +
 					`node:gpu_device_up:count{node="n2"} 1`,
 			}},

@@ -266,7 +266,7 @@ func (s *script) schedulable() func(*gpuNow) (float64, bool) {
 	return func(g *gpuNow) (float64, bool) {
 		share, known := allocated(g)
 		if !known {
-			return 0, true
+			return 0, false
 		}
 		mode := slowOf(g).MIGMode.Or(gpu.ModePair{})
 		state, _ := g.now.Health(g.at)
