@@ -105,7 +105,8 @@ func exporterState() []Alert {
 			Description: "The {{ $labels.quantity }} of the containers on " + atGPU +
 				" differs from the GPU's total by " + asPercent + ". " +
 				"The metrics of those pods are wrong by that much. For memory, the driver's process lists may be " +
-				"inconsistent; otherwise it is a bug: please report it with a recording."},
+				"inconsistent; otherwise, also for time, which are the states of gpu_time_seconds_total, it is a bug: please " +
+				"report it with a recording."},
 		{Name: "GPUScrapeMisconfigured", Severity: Warning, Labels: []string{"node", "problem"}, For: minutes15,
 			Keep:      minutes5,
 			Dashboard: dashboard,

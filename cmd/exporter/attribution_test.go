@@ -178,6 +178,38 @@ func TestHiddenWork(t *testing.T) {
 	list.run(t)
 }
 
+// The exporter is stopped for 90 s, as by SIGSTOP or the freezer of its cgroup: no second is lost. What the driver's samples,
+// 12 to 14 s of them, do not cover is unknown, unless the profiling counters have it.
+func stoppedProcess(t *testing.T) {
+	for board, unknown := range map[string]float64{"h100-sxm": 0, "a100-sxm4-80gb": 80} {
+		t.Run(board, func(t *testing.T) {
+			text := strings.ReplaceAll(strings.ReplaceAll(oneGPU, "h100-sxm", board), "board=h100", "board="+board[:4])
+			st := play(t, parseScenario(t, text+"load gpu=0 busy=40% period=3s\n"), "allocatable nvidia.com/gpu "+sharedGPU+
+				"\npod team/p container c nvidia.com/gpu="+sharedGPU+"\n", "--path.procfs=/nonexistent")
+			st.run(time.Minute)
+			before := st.series()
+			st.control.Advance(90 * time.Second)
+			st.run(fastPoll)
+			after := st.series()
+			grew := func(family string, pairs ...string) float64 {
+				return sum(after.match(family, pairs...)) - sum(before.match(family, pairs...))
+			}
+			const states, allocated = "gpu_time_seconds_total", "gpu_container_allocated_seconds_total"
+			t.Logf("of 92 s %.1f are in a state, %.1f unknown, %.1f busy, and %.1f allocated", grew(states),
+				grew(states, `state="unknown"`), grew(states, `state="busy"`), grew(allocated))
+			for _, got := range []float64{grew(states), grew(allocated)} {
+				if math.Abs(got-92) > 1e-6 {
+					t.Errorf("%v s of 92", got)
+				}
+			}
+			if got := grew(states, `state="unknown"`); math.Abs(got-unknown) > 2 {
+				t.Errorf("%v s are unknown, want %v", got, unknown)
+			}
+			verify(t, after.none("gpu_attribution_error_ratio", `quantity="time"`))
+		})
+	}
+}
+
 // parseScenario reads a scenario that includes boards.
 func parseScenario(t *testing.T, text string) *scenario.Scenario {
 	t.Helper()

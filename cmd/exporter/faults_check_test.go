@@ -62,6 +62,7 @@ type checker struct {
 	low     map[[2]int]int // XIDs by GPU and code: at least, at most
 	high    map[[2]int]int
 	before  time.Duration // the scenario's time of the step before
+	summed  time.Duration // the monotonic clock when the sums were last checked
 }
 
 type xidDue struct {
@@ -454,9 +455,13 @@ func (c *checker) counters() {
 	}
 }
 
-// sums: the increases of the parts are that of the GPU, and so is memory.
+// sums: the increases of the parts are that of the GPU, of the states that of the monotonic clock, and so is memory.
 func (c *checker) sums() {
+	awake := c.hands.awake()
+	passed := (awake - c.summed).Seconds()
+	c.summed = awake
 	var device, parts [worldGPUs][2]float64
+	var spent, spentBefore [worldGPUs]float64
 	var used, given [worldGPUs]float64
 	var shown [worldGPUs]bool
 	for k, v := range c.now {
@@ -479,11 +484,16 @@ func (c *checker) sums() {
 			used[k.dev], shown[k.dev] = v, true
 		case "gpu_container_memory_used_bytes", "gpu_unattributed_memory_used_bytes":
 			given[k.dev] += v
+		case "gpu_time_seconds_total":
+			spent[k.dev] += v
+			spentBefore[k.dev] += c.last[k]
 		case "gpu_attribution_error_ratio":
 			c.expect(math.Abs(v) <= 0.001, "sum", "%v is %v", k, v)
 		}
 	}
 	for i := range c.devs {
+		c.expect(spentBefore[i] == 0 || math.Abs(spent[i]-spentBefore[i]-passed) <= 1e-6*spent[i], "sum",
+			"the states of GPU %d grew by %v s in %v s", i, spent[i]-spentBefore[i], passed)
 		for q, quantity := range []string{"busy seconds", "joules"} {
 			whole, of := device[i][q], parts[i][q]
 			c.expect(math.Abs(whole-of) <= 1e-6*max(1, math.Abs(whole)), "sum", "the %s of GPU %d grew by %v, its parts by %v", quantity, i,

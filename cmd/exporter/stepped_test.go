@@ -94,6 +94,7 @@ func TestScenarios(t *testing.T) {
 		"KubeletRestartEndsNoAlloc":           kubeletRestartEndsNoAlloc,
 		"ProcessThatOutlivesItsPod":           processThatOutlivesItsPod,
 		"MIGLayoutChanges":                    migLayoutChanges,
+		"StoppedProcess":                      stoppedProcess,
 		"LifeOfMIGInstances":                  lifeOfMIGInstances,
 		"Bandwidth":                           bandwidth,
 		"DutyCycleIsExactAtAnyScrapeInterval": dutyCycleIsExactAtAnyScrapeInterval,

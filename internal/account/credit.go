@@ -23,7 +23,7 @@ func (l *Ledger) attributeBusy(c *device, t credit, ago float64) {
 	if t.row != nil {
 		t.row.busy += t.busy
 		t.row.lastBusyAt = max(t.row.lastBusyAt, l.clock-ago)
-		t.row.lastBusy = l.before(ago)
+		t.row.lastBusy = l.ago(ago)
 	} else {
 		u := c.unattributedBy(t.reason)
 		u.busy += t.busy
@@ -63,7 +63,7 @@ func (c *device) unattributedBy(reason gpu.UnattributedReason) *unattributed {
 	return u
 }
 
-// before is the exporter's clock the given number of seconds ago.
-func (l *Ledger) before(seconds float64) time.Time {
+// ago is the exporter's clock the given number of seconds ago.
+func (l *Ledger) ago(seconds float64) time.Time {
 	return l.now.Add(-time.Duration(seconds * float64(time.Second)))
 }

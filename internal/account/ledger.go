@@ -91,7 +91,7 @@ func (l *Ledger) deviceOf(id gpu.Identity) *device {
 func (l *Ledger) Advance(r Poll) {
 	elapsed := max(0, r.Elapsed.Seconds())
 	l.clock += elapsed
-	l.now, l.elapsed = r.Now, max(0, r.Elapsed)
+	l.before, l.now, l.elapsed = l.now, r.Now, max(0, r.Elapsed)
 	l.events, l.kernelLog, l.cgroups, l.next = r.Events, r.KernelLog, r.Cgroups, r.Allocations
 	l.aggregation.begin()
 	for i := range r.GPUs {
@@ -115,7 +115,9 @@ func (l *Ledger) Advance(r Poll) {
 
 func (l *Ledger) advanceGPU(r *Reading, elapsed float64, users Users) {
 	c := l.deviceOf(r.Identity)
-	if !c.seen {
+	if c.seen {
+		c.watched += l.now.Sub(l.before).Seconds()
+	} else {
 		c.seen, elapsed = true, 0 // its first period starts now
 	}
 	if c.availability != Readable && r.Availability == Readable {
@@ -324,6 +326,8 @@ func (c *device) publishUnattributed() []gpu.Unattributed {
 	return out
 }
 
+// publishErrors compares each total with its parts, and the time of all states with that between the polls. Of time only a
+// difference is published: unlike the others it has no cause outside the exporter.
 func (c *device) publishErrors(live bool) []gpu.AttributionError {
 	var out []gpu.AttributionError
 	add := func(quantity string, device, given float64) {
@@ -331,7 +335,9 @@ func (c *device) publishErrors(live bool) []gpu.AttributionError {
 		if d := max(device-given, given-device); d > 1e-9*max(1, device) {
 			e = d / max(device, 1e-9)
 		}
-		out = append(out, gpu.AttributionError{Quantity: quantity, Ratio: gpu.Ratio(e)})
+		if e > 0 || quantity != "time" {
+			out = append(out, gpu.AttributionError{Quantity: quantity, Ratio: gpu.Ratio(e)})
+		}
 	}
 	if c.act.method != "" {
 		add("busy", c.act.busy, c.attributedBusy)
@@ -342,6 +348,11 @@ func (c *device) publishErrors(live bool) []gpu.AttributionError {
 	if live && c.medium != nil && c.medium.Memory.Present() {
 		out = append(out, gpu.AttributionError{Quantity: "memory", Ratio: gpu.Ratio(c.memoryError)})
 	}
+	states := 0.0
+	for _, s := range c.seconds {
+		states += s
+	}
+	add("time", c.watched, states)
 	return out
 }
 

@@ -29,7 +29,8 @@ type fakeGPU struct {
 	util         float64
 	noRing       bool
 	emptyRing    bool
-	slots        bool // the samples of the ring are in the order of its memory: it wrapped within them
+	slots        bool    // the samples of the ring are in the order of its memory: it wrapped within them
+	depth        float64 // of the ring, in seconds; 0: all since the previous reading
 	watts        float64
 	joules       float64
 	weights      []gpu.ProcessSample
@@ -95,7 +96,11 @@ func (c *fakeGPU) fast(from, to float64) *gpu.Fast {
 	if c.emptyRing {
 		f.Busy = gpu.Some(gpu.Ring{})
 	} else if !c.noRing {
-		f.Busy = gpu.Some(regular(1000+from, 1000+to, .1, c.util*100))
+		begin := from
+		if c.depth > 0 {
+			begin = max(from, to-c.depth)
+		}
+		f.Busy = gpu.Some(regular(1000+begin, 1000+to, .1, c.util*100))
 		if from == to {
 			f.Busy = gpu.Some(regular(990+from, 1000+to, .1, c.util*100))
 		}

@@ -12,14 +12,15 @@ import (
 func TestReadingsWithoutSamples(t *testing.T) {
 	l := New(Options{})
 	id := gpu.Identity{UUID: "A"}
-	joules := 0.0
+	joules, now := 0.0, epoch
 	advance := func(sampled bool, profiled float64) gpu.Activity {
 		joules += 200
+		now = now.Add(2 * time.Second)
 		f := &gpu.Fast{Unsampled: !sampled, Energy: gpu.Some(gpu.Joules(joules)), Utilization: gpu.Some(gpu.Utilization{GPU: .5}),
 			NVLinkReceive: gpu.Some(gpu.Bytes(joules)),
 			Limited:       map[gpu.LimitReason]gpu.Seconds{gpu.LimitPowerCap: gpu.Seconds(joules / 200)},
 			GPM:           gpu.Some(gpu.GPM{Window: 2 * time.Second, SMActive: gpu.Some(gpu.Ratio(profiled))})}
-		l.Advance(Poll{Elapsed: 2 * time.Second, Allocations: gpu.Allocations{Known: true, Configured: true,
+		l.Advance(Poll{Now: now, Elapsed: 2 * time.Second, Allocations: gpu.Allocations{Known: true, Configured: true,
 			List: []gpu.Allocation{allocate("p", "A", 1)}},
 			GPUs: []Reading{{Identity: id, Fast: f, Spacing: 6 * time.Second}}})
 		g := gpu.GPU{Identity: id}

@@ -10,7 +10,7 @@ const defaultMaxLag = 5.0
 //
 // The driver's samples arrive late and at their own intervals, and a second that has been counted cannot be moved. So
 // busy time beyond the length of the period is carried over to the next, and time without samples is taken as not busy
-// until it lags too far behind.
+// until it lags too far behind. Time that the samples skipped is unknown at once.
 func (l *Ledger) addTime(c *device, elapsed float64) {
 	switch c.availability {
 	case Unavailable, Unread:
@@ -44,17 +44,16 @@ func (l *Ledger) addPartTime(c *device, p *part, elapsed float64) {
 	p.carry += min(p.added.busy, room)
 	busy := min(elapsed, p.carry)
 	p.carry -= busy
-	p.lag = max(0, room-p.added.observed)
 	rest := elapsed - busy
-
-	unknown, limit := 0.0, l.maxLag+c.spacing
+	unknown, limit := min(rest, p.added.lost), l.maxLag+c.spacing
+	p.lag = max(0, room-p.added.observed-p.added.lost)
 	switch {
 	case p.kind == spareSlices: // cannot be busy
-		p.lag = 0
+		unknown, p.lag = 0, 0
 	case p.act.method == "" || p.act.observed == 0 && p.lag > 0:
 		unknown, p.lag = rest, 0
 	case p.lag > limit:
-		unknown = min(rest, p.lag-limit)
+		unknown = min(rest, unknown+p.lag-limit)
 		p.lag = limit
 	}
 	rest -= unknown

@@ -115,3 +115,54 @@ func TestIdleSinceTheLatestOf(t *testing.T) {
 		near(t, fmt.Sprintf("%+v: gap", c), r.gap, 10-c.idle)
 	}
 }
+
+// A poll that comes a minute and a half late, as after SIGSTOP: what the ring, 14 s deep, or the driver's last period do not
+// cover is unknown at once, and no second is in no state.
+func TestSecondsOfALatePoll(t *testing.T) {
+	for name, c := range map[string]struct {
+		noRing bool
+		want   map[gpu.TimeState]float64 // of 92 s
+	}{
+		"ring": {false, map[gpu.TimeState]float64{gpu.TimeBusy: 4.2, gpu.TimeGap: 9.8, gpu.TimeUnknown: 78}},
+		"rate": {true, map[gpu.TimeState]float64{gpu.TimeBusy: 1.5, gpu.TimeGap: 3.5, gpu.TimeUnknown: 87}},
+	} {
+		w := newWorld(t)
+		g := &fakeGPU{id: gpu.Identity{UUID: "A"}, util: .3, depth: 14, noRing: c.noRing}
+		w.devices = append(w.devices, g)
+		w.allocs.List = []gpu.Allocation{allocate("p", "A", 1)}
+		w.steps(6, 2)
+		before, allocated := w.device("A").GPUSeconds, w.container("p", "A").Allocated.Or(0)
+		w.step(92)
+		after := w.device("A")
+		for _, use := range gpu.TimeStates {
+			near(t, name+": "+string(use), float64(after.GPUSeconds[use]-before[use]), c.want[use])
+		}
+		near(t, name+": allocated", float64(w.container("p", "A").Allocated.Or(0)-allocated), 92)
+		for _, e := range after.AttributionErrors {
+			if e.Ratio != 0 {
+				t.Errorf("%s: %+v", name, e)
+			}
+		}
+	}
+}
+
+// Time that is in no state, or in two, is an error that is exported: the states are compared with the clock, not with what
+// they were made from.
+func TestSecondsThatAreMissing(t *testing.T) {
+	w := newWorld(t, "A")
+	errors := func() (ratio gpu.Ratio) {
+		for _, e := range w.device("A").AttributionErrors {
+			if e.Quantity == "time" {
+				ratio = e.Ratio
+			}
+		}
+		return ratio
+	}
+	w.steps(5, 2)
+	near(t, "error", float64(errors()), 0)
+	w.now += 30 // of which the ledger is told nothing
+	w.step(10)
+	near(t, "error after 50 s of which 20 are in a state", float64(errors()), .6)
+	w.Ledger.devices["A"].seconds[gpu.TimeBusy] += 40
+	near(t, "error of 10 s too many", float64(errors()), .2)
+}

@@ -23,9 +23,9 @@ type Ledger struct {
 	maxLag       float64
 	processLimit int
 	clock        float64 // seconds since the first poll
-	now          time.Time
-	// elapsed is the time since the previous poll.
-	elapsed time.Duration
+	// before and now are the exporter's clock at the previous poll and at this one, elapsed is the time between them.
+	before, now time.Time
+	elapsed     time.Duration
 
 	devices map[gpu.UUID]*device
 	rows    map[rowKey]*row
@@ -148,6 +148,7 @@ type device struct {
 	id           gpu.Identity
 	created      time.Time // when its counters began at 0
 	seen         bool
+	watched      float64 // seconds between its polls by the exporter's clock, since the first
 	availability Availability
 	clock        float64 // ledger's clock at the last fast reading
 	read         bool    // at least one fast reading

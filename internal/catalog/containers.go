@@ -93,7 +93,8 @@ func containers() Group {
 				Help: "Used GPU memory not attributed to any container, by reason.", Labels: []string{"reason"},
 				Read: unattributed(func(u gpu.Unattributed) gpu.Opt[float64] { return asFloat(u.Memory) })},
 			{Name: "gpu_attribution_error_ratio", Scope: ScopeGPU,
-				Help:   "Relative difference between the GPU's total and the sum of containers and unattributed remainder.",
+				Help: "Relative difference between the GPU's total and the sum of containers and unattributed remainder. time, only " +
+					"while it is not 0: between the time since the GPU's first poll and the sum of gpu_time_seconds_total.",
 				Labels: []string{"quantity"},
 				Read: availableGPUs(func(c *gpu.GPU, emit gpuEmit) {
 					for _, e := range c.AttributionErrors {

@@ -130,11 +130,12 @@ func (s *Sampler) poll(now time.Time) {
 	s.publish()
 }
 
-// advance moves the clocks and returns the time since the previous poll.
+// advance moves the clocks and returns the time since the previous poll, however long: times of Options.Clock have the
+// monotonic clock in them, which neither a suspended machine nor an administrator moves.
 func (s *Sampler) advance(now time.Time) time.Duration {
 	elapsed := time.Duration(0)
 	if s.started {
-		elapsed = min(max(now.Sub(s.last), 0), maxStep)
+		elapsed = max(now.Sub(s.last), 0)
 	}
 	s.started, s.last, s.now = true, now, now
 	s.clock += elapsed

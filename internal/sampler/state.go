@@ -130,8 +130,6 @@ type Options struct {
 }
 
 const (
-	// maxStep is the maximum time of one poll: more is a suspended machine or a clock that was set.
-	maxStep = time.Minute
 	// minFast is the shortest interval to which the fast poll group adapts for a shallow sample ring.
 	minFast = 500 * time.Millisecond
 	// maxSpacing is in how many polls a deep sample ring is read once, and churn how long it is read in every poll after

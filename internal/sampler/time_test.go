@@ -1,0 +1,117 @@
+package sampler
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
+// Whatever happens between the polls of a GPU and to its driver, each second since its first poll is in exactly one state, and
+// the exported check says so: the process is stopped or starved, the clock goes back, calls hang or fail, GPUs are lost and
+// return, sessions end, a MIG change is pending.
+func wholeTime(t *testing.T, choose func(n int) int, steps int) {
+	d := newFake(t, 3)
+	d.devs[1].depth, d.devs[2].noRing = 15*time.Second, true
+	resolver := &fakeResolver{h: gpu.Allocations{Known: true, Configured: true,
+		List: []gpu.Allocation{holdsWhole("a", "GPU-0"), holdsWhole("b", "GPU-1")}}}
+	bubble(t, d, Options{Resolver: resolver}, func(s *stand) {
+		counted, before := map[gpu.UUID]float64{}, map[gpu.UUID]float64{}
+		set := time.Duration(0) // by how much the clock is off
+		last := time.Time{}
+		for step := range steps {
+			g := d.devs[choose(len(d.devs))]
+			d.with(func() {
+				switch choose(14) {
+				case 0:
+					g.util = float64(choose(101)) / 100
+				case 1:
+					g.err = []error{nil, nil, gpu.ErrLost, gpu.ErrResetRequired, errOdd, gpu.ErrUninitialized}[choose(6)]
+				case 2:
+					g.errs[choose(3)] = []error{nil, errOdd, gpu.ErrPanic}[choose(3)]
+				case 3:
+					if g.hang == nil {
+						g.hang = make(chan struct{})
+					} else {
+						close(g.hang)
+						g.hang = nil
+					}
+				case 4:
+					g.mig = gpu.Some(gpu.ModePair{Pending: choose(2) == 0})
+				case 5:
+					d.openErr = []error{nil, nil, errOdd}[choose(3)]
+				case 6:
+					g.noRing = choose(3) == 0
+				case 7: // the sampler's clock has no monotonic part and is set back
+					set -= time.Duration(choose(5000)) * time.Second
+				}
+			})
+			pause := []time.Duration{2, 2, 2, 2, 3, 7, 20, 92, 600}[choose(9)] * time.Second
+			if choose(3) == 0 {
+				pause = time.Duration(1+choose(1900)) * time.Millisecond
+			}
+			time.Sleep(pause)
+			now := time.Now().Add(set).Round(0)
+			elapsed := max(0, now.Sub(last).Seconds())
+			back := now.Before(last)
+			last = now
+			s.Step(now)
+			for i := range s.Latest().GPUs {
+				c := s.dev(i)
+				sum := 0.0
+				for _, v := range c.GPUSeconds {
+					if sum += float64(v); v < 0 {
+						t.Fatalf("step %d: %v", step, c.GPUSeconds)
+					}
+				}
+				if was, seen := before[c.UUID]; seen {
+					counted[c.UUID] += elapsed
+					if math.Abs(sum-was-elapsed) > 1e-6*max(1, sum) {
+						t.Fatalf("step %d: the states of %s grew by %v s in %v s (%s): %v", step, c.UUID, sum-was, elapsed, c.State,
+							c.GPUSeconds)
+					}
+				} else if sum != 0 {
+					t.Fatalf("step %d: %s begins with %v", step, c.UUID, c.GPUSeconds)
+				}
+				before[c.UUID] = sum
+				for _, e := range c.AttributionErrors {
+					if e.Quantity == "time" && set == 0 && !back {
+						t.Fatalf("step %d: %s: %+v after %v s", step, c.UUID, e, counted[c.UUID])
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestWholeTime(t *testing.T) {
+	for seed := range uint64(60) {
+		rng := rand.New(rand.NewPCG(seed, 11))
+		if wholeTime(t, rng.IntN, 150); t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
+
+func FuzzWholeTime(f *testing.F) {
+	for seed := range uint64(4) {
+		rng := rand.New(rand.NewPCG(seed, 12))
+		b := make([]byte, 400)
+		for i := range b {
+			b[i] = byte(rng.IntN(256))
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		at := 0
+		wholeTime(t, func(n int) int {
+			if at >= len(data) {
+				return 0
+			}
+			at++
+			return int(data[at-1]) % n
+		}, min(60, len(data)/6))
+	})
+}
