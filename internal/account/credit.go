@@ -23,7 +23,7 @@ func (l *Ledger) attributeBusy(c *device, t credit, ago float64) {
 	if t.row != nil {
 		t.row.busy += t.busy
 		t.row.lastBusyAt = max(t.row.lastBusyAt, l.clock-ago)
-		t.row.lastBusy = l.ago(ago)
+		t.row.lastBusy = l.now.Add(-time.Duration(ago * float64(time.Second)))
 	} else {
 		u := c.unattributedBy(t.reason)
 		u.busy += t.busy
@@ -61,9 +61,4 @@ func (c *device) unattributedBy(reason gpu.UnattributedReason) *unattributed {
 		c.unattributed[reason] = u
 	}
 	return u
-}
-
-// ago is the exporter's clock the given number of seconds ago.
-func (l *Ledger) ago(seconds float64) time.Time {
-	return l.now.Add(-time.Duration(seconds * float64(time.Second)))
 }

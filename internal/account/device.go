@@ -332,8 +332,12 @@ func (c *device) weigh(f *gpu.Fast, first bool) {
 	c.weightsAge++
 	if !f.Busy.Present() || c.act.method != gpu.MethodRing {
 		c.explained = explained{} // there is nothing to compare with
-	} else if c.explained.add(samples, c.act.rings[0].scratch, c.act.rings[0].limit(0)); c.explained.proven {
-		c.hiddenUntil = c.clock + hiddenHold
+	} else {
+		c.explained.add(samples, c.act.rings[0].scratch, c.act.rings[0].limit(0))
+		x, resident := &c.explained, c.unlisted() > unlistedMemory
+		if x.proven || resident && (x.doubt.proves(c.act.rings[0].limit(0)/2) || c.clock < c.hiddenUntil) {
+			c.hiddenUntil = c.clock + hiddenHold
+		}
 	}
 	replaced := false
 	for _, s := range samples {

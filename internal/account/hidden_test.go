@@ -82,7 +82,8 @@ func (d *sampling) processes(until int64) []gpu.ProcessSample {
 
 // A container that is alone on its GPU has no hidden work, whatever its load and whatever the driver leaves out of the
 // samples: processes of less than a percent, all processes in periods at whose end none was active, the pauses of an
-// idle GPU. Its processes are read up to two periods after the ring, and some reads fail.
+// idle GPU. Its processes are read up to two periods after the ring, and some reads fail. Where it uses managed memory, which
+// is in no process's figure, it loses no more than half a percent of its time.
 func TestContainerAloneHasNoHiddenWork(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 23))
 	one := func(in int) bool { return random.IntN(in) == 0 }
@@ -97,7 +98,13 @@ func TestContainerAloneHasNoHiddenWork(t *testing.T) {
 			users[pid] = User{Container: pod("p")}
 			list = append(list, gpu.Process{PID: pid})
 		}
-		medium := &gpu.Medium{Processes: gpu.Some(list)}
+		medium, managed := &gpu.Medium{Processes: gpu.Some(list)}, one(2)
+		if managed {
+			medium.Memory = gpu.Some(gpu.Memory{Total: 80 << 30, Used: 60 << 30, Reserved: gpu.Some(gpu.Bytes(1 << 29))})
+			for i := range list {
+				list[i].Memory = gpu.Some(gpu.Bytes(500 << 20))
+			}
+		}
 		// A load is constant, or bursts and pauses of up to 100 s.
 		load, bursts := []float64{0.005, 0.02, 0.1, 0.5, 0.9, 1}[random.IntN(6)], one(2)
 		longest := []int{3, 30, 600}[random.IntN(3)]
@@ -131,13 +138,17 @@ func TestContainerAloneHasNoHiddenWork(t *testing.T) {
 			found := gpu.GPU{Identity: gpu.Identity{UUID: "A"}}
 			l.Fill(&found)
 			for _, u := range found.Unattributed {
-				if u.Busy.Or(0) > 0 && step > 0 {
+				allowed := gpu.Seconds(0)
+				if managed {
+					allowed = max(1, .005*found.Activity.Busy.Or(0))
+				}
+				if u.Busy.Or(0) > allowed && step > 0 {
 					t.Fatalf("case %d, poll %d: %v s are %s, load %v in bursts %v up to %d, driver %+v", i, step, u.Busy, u.Reason, load,
 						bursts, longest, *d)
 				}
 			}
 		}
-		if c := l.Containers(); len(c) != 1 || c[0].Attribution != attributionExclusive {
+		if c := l.Containers(); len(c) != 1 || !managed && c[0].Attribution != attributionExclusive {
 			t.Fatalf("case %d: %+v", i, c)
 		}
 	}
@@ -193,7 +204,7 @@ func TestProofOfHiddenWork(t *testing.T) {
 		for range 3 {
 			read(50)
 		}
-		if read(50, 50); x.proven || x.missing != 0 || x.variance != 0 || x.some {
+		if read(50, 50); x.proven || x.missing != (excess{}) || x.some {
 			t.Fatalf("%+v", x)
 		}
 	}
@@ -211,15 +222,15 @@ func TestEvidenceOfHiddenWork(t *testing.T) {
 	}
 	read(100, 100)
 	for range 50 {
-		if read(10, 0); x.proven || !x.some || x.missing != 0 || x.variance != 0 {
+		if read(10, 0); x.proven || !x.some || x.missing != (excess{}) {
 			t.Fatalf("%+v", x)
 		}
 	}
 	if read(100, 50); !x.proven {
 		t.Errorf("%+v", x)
 	}
-	near(t, "missing", x.missing, .87)
-	near(t, "variance", x.variance, 0)
+	near(t, "missing", x.missing.sum, .87)
+	near(t, "variance", x.missing.variance, 0)
 	x = explained{}
 	x.add([]gpu.ProcessSample{{PID: 1, SM: 100, Time: 10e6}}, samples(9.9, 100, 10, 100), .2)
 	if x.add(nil, samples(10, 100, 10.1, 100, 10.2, 100), .2); x.some || len(x.cells) != 2 {
@@ -228,12 +239,12 @@ func TestEvidenceOfHiddenWork(t *testing.T) {
 	if x.add(nil, samples(10.3, 100), .2); !x.some || x.proven { // 0.1 - 0.0015 s: the two before were not counted
 		t.Errorf("%+v", x)
 	}
-	near(t, "missing", x.missing, .0985)
+	near(t, "missing", x.missing.sum, .0985)
 	// A distance of two periods is one, a longer one a pause: its sample is that of one period.
 	for distance, want := range map[float64]float64{.2: .2 * .985, .3: .1 * .985} {
 		x = explained{until: 10e6}
 		x.add([]gpu.ProcessSample{{PID: 1, Time: 10e6 + int64(distance*1e6)}}, samples(10+distance, 100), .2)
-		near(t, "missing after a pause", x.missing, want)
+		near(t, "missing after a pause", x.missing.sum, want)
 	}
 }
 

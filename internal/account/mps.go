@@ -1,6 +1,7 @@
 package account
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -54,12 +55,7 @@ func (l *Ledger) isServer(c *device, users Users, proc *gpu.Process) bool {
 }
 
 func isClient(proc *gpu.Process) bool {
-	for _, k := range proc.Kinds {
-		if k == gpu.ProcessMPS {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(proc.Kinds, gpu.ProcessMPS)
 }
 
 // hidesClients reports whether MPS shows one process for all its clients on a GPU: before Volta (compute capability

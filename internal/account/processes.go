@@ -2,6 +2,7 @@ package account
 
 import (
 	"math"
+	"slices"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
@@ -28,17 +29,10 @@ func (l *Ledger) usersOn(c *device, p *part, users Users) (first User, n int) {
 
 // otherUser reports whether a process of another container or of the host was active.
 func (l *Ledger) otherUser(c *device, own gpu.Container, users Users) bool {
-	for _, w := range c.weights {
-		switch who := l.who(c, users, w.pid); who.Reason {
-		case "":
-			if who.Container != own {
-				return true
-			}
-		case gpu.UnattributedHost:
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.weights, func(w processWeight) bool {
+		who := l.who(c, users, w.pid)
+		return who.Reason == gpu.UnattributedHost || who.Reason == "" && who.Container != own
+	})
 }
 
 // split divides the busy time of a part, and its observed time, in proportion to the samples of its users.
@@ -143,6 +137,8 @@ const (
 	lateCells = 2
 	// hiddenProof is how many standard deviations, and how many samples of the ring, may be without a process by chance.
 	hiddenProof = 5
+	// doubtProof is the same where unlistedMemory is in use that no listed process has: more than contexts and a display.
+	doubtProof, unlistedMemory = 3, 1 << 30
 )
 
 // take returns how much of the busy time of a poll the samples explain.
@@ -198,10 +194,11 @@ func (x *explained) compare(samples []gpu.ProcessSample, known int, limit float6
 	// A process of less than a percent may have no sample.
 	rounding := (float64(max(1, len(samples))) + 0.5) / 100
 	busy, expected, variance, last, active := 0.0, 0.0, 0.0, max(x.until, newest-explainedDepth), 0
-	span := float64(newest-last) * microsecond
+	span, fresh, likely, added, skipped := float64(newest-last)*microsecond, 0.0, 0.0, 0.0, 0.0
 	for i, s := range x.cells {
 		width := float64(s.Time-last) * microsecond
 		if last = s.Time; width > limit {
+			skipped += width - limit/2
 			width = limit / 2 // the ring was stopped
 		}
 		v := s.Value / 100
@@ -212,21 +209,78 @@ func (x *explained) compare(samples []gpu.ProcessSample, known int, limit float6
 		if i >= known {
 			expected += (v*v - rounding) * width
 			variance += v * (1 - v) * v * width * v * width
+			fresh, likely, added = fresh+v*width, likely+v*v*width, added+width
 		}
+	}
+	if x.until != 0 && skipped == 0 { // otherwise samples of the processes may be of periods that were not read
+		x.doubt.add(fresh, likely, rounding*added, variance, sum*span, limit/2)
 	}
 	switch {
 	case x.until == 0: // the first samples are over an unknown period
 	case len(samples) == 0 && active <= lateCells:
 	case busy-sum*span > rounding*span:
 		x.some, x.owed = true, min(busy, x.owed+sum*span)
-		period := limit / 2
-		if x.missing += expected - sum*(span+lateCells*period); x.missing > 0 {
-			x.variance += variance
-		} else {
-			x.missing, x.variance = 0, 0
-		}
-		x.proven = x.missing > hiddenProof*(math.Sqrt(x.variance)+period)
+		x.missing.add(expected-sum*(span+lateCells*limit/2), variance)
+		x.proven = x.missing.exceeds(hiddenProof, limit/2)
 	default:
-		*x = explained{cells: x.cells, until: x.until}
+		*x = explained{cells: x.cells, until: x.until, doubt: x.doubt}
 	}
+}
+
+// doubt compares, over many readings, the time that the samples have with what they should have: with the least if the
+// driver leaves out processes by chance, and with all busy time if it does not. It never proves hidden work by itself: only
+// where memory is in use that no listed process has. Nor does such memory alone, which may be managed memory
+// (cudaMallocManaged): that is in no process's figure (github.com/Syllo/nvtop/issues/213).
+type doubt struct {
+	less, more excess  // of the samples, compared with the least
+	lacking    float64 // seconds that they have less than all, since they had all
+	complete   bool    // the samples once had more than they would have if processes were left out
+}
+
+// excess is a sum of seconds, since it would have been below 0, and its variance by chance.
+type excess struct{ sum, variance float64 }
+
+func (e *excess) add(by, variance float64) {
+	if e.sum, e.variance = e.sum+by, e.variance+variance; e.sum <= 0 {
+		*e = excess{}
+	}
+}
+
+func (e excess) exceeds(proof, period float64) bool {
+	return e.sum > proof*(math.Sqrt(e.variance)+period)
+}
+
+// add adds a reading: its busy time, the least that the samples should have of it, and what they have, but for rounding.
+func (d *doubt) add(busy, least, rounding, variance, have, period float64) {
+	late := lateCells * period
+	if have > busy+rounding+late {
+		return // the samples are of other periods
+	}
+	variance += late * late // what the load does meanwhile is in one of the two alone
+	d.less.add(least-have-rounding, variance)
+	d.more.add(have-least-rounding, variance)
+	d.complete = d.complete || d.more.exceeds(hiddenProof, period)
+	d.lacking = max(0, d.lacking+busy-have-rounding)
+}
+
+// proves reports whether there is hidden work if memory is in use that no process has.
+func (d *doubt) proves(period float64) bool {
+	return d.less.exceeds(doubtProof, period) || d.complete && d.lacking > doubtProof*period
+}
+
+// unlisted is the memory in use that no listed process has; 0 if that is not known of all of it. Where the driver does not
+// report what it reserves, that is in it.
+func (c *device) unlisted() gpu.Bytes {
+	if c.medium == nil || c.mig || !c.visible || !c.medium.Memory.Or(gpu.Memory{}).Reserved.Present() {
+		return 0
+	}
+	left := c.medium.Memory.Or(gpu.Memory{}).Used
+	for _, p := range c.list() {
+		used, ok := p.Memory.Get()
+		if !ok || used >= left {
+			return 0
+		}
+		left -= used
+	}
+	return left
 }

@@ -323,9 +323,10 @@ type explained struct {
 	some bool
 	owed float64
 	// missing is the time, in seconds, in which the ring should have had a process and the samples have none, since they
-	// last explained a reading; variance is that of chance. proven is true where it is more than chance.
-	missing, variance float64
-	proven            bool
+	// last explained a reading. proven is true where it is more than chance.
+	missing excess
+	proven  bool
+	doubt   doubt
 }
 
 // weighed is a user with the sum of its samples.
