@@ -123,7 +123,7 @@ func (l *Ledger) advanceGPU(r *Reading, elapsed float64, users Users) {
 	if c.availability != Readable && r.Availability == Readable {
 		c.act.reseed() // nothing was measured meanwhile
 		for p := range c.all {
-			p.act.lastBusyAt = l.clock
+			p.act.unseen, p.act.lastBusyAt = true, l.clock
 		}
 		for _, row := range l.alive[c.id.UUID] {
 			row.wasMeasured = false

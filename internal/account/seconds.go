@@ -10,7 +10,8 @@ const defaultMaxLag = 5.0
 //
 // The driver's samples arrive late and at their own intervals, and a second that has been counted cannot be moved. So
 // busy time beyond the length of the period is carried over to the next, and time without samples is taken as not busy
-// until it lags too far behind. Time that the samples skipped is unknown at once.
+// until it lags too far behind. Time that the samples skipped is unknown at once, and so is that before the first sample
+// of a new session or of a GPU that has returned.
 func (l *Ledger) addTime(c *device, elapsed float64) {
 	switch c.availability {
 	case Unavailable, Unread:
@@ -50,7 +51,7 @@ func (l *Ledger) addPartTime(c *device, p *part, elapsed float64) {
 	switch {
 	case p.kind == spareSlices: // cannot be busy
 		unknown, p.lag = 0, 0
-	case p.act.method == "" || p.act.observed == 0 && p.lag > 0:
+	case p.act.method == "" || (p.act.unseen || p.act.observed == 0) && p.lag > 0:
 		unknown, p.lag = rest, 0
 	case p.lag > limit:
 		unknown = min(rest, unknown+p.lag-limit)

@@ -166,3 +166,29 @@ func TestSecondsThatAreMissing(t *testing.T) {
 	w.Ledger.devices["A"].seconds[gpu.TimeBusy] += 40
 	near(t, "error of 10 s too many", float64(errors()), .2)
 }
+
+// The time until the first sample of a GPU that has returned is unknown, however long its rings are not read; what was worked
+// from then on is busy.
+func TestSecondsAfterAReturn(t *testing.T) {
+	for name, back := range map[string]func(*world, *fakeGPU){
+		"lost":      func(w *world, c *fakeGPU) { c.availability = Unavailable; w.step(20); c.availability = Readable },
+		"suspended": func(w *world, c *fakeGPU) { c.availability = Unread; w.step(20); c.availability = Readable },
+		"session":   func(w *world, c *fakeGPU) { w.Reopened() },
+	} {
+		w := newWorld(t, "A")
+		c := w.devices[0]
+		c.util = .5
+		w.allocs.List = []gpu.Allocation{allocate("p", "A", 1)}
+		w.steps(5, 2)
+		back(w, c)
+		before := w.device("A").GPUSeconds
+		c.silent = true
+		w.steps(3, 2)
+		c.silent = false
+		w.steps(6, 2) // the first finds where the ring is
+		after := w.device("A").GPUSeconds
+		for use, want := range map[gpu.TimeState]float64{gpu.TimeUnknown: 8, gpu.TimeBusy: 5, gpu.TimeGap: 5} {
+			near(t, name+": "+string(use), float64(after[use]-before[use]), want)
+		}
+	}
+}

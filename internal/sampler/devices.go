@@ -306,6 +306,7 @@ func (s *Sampler) updateStates() {
 		switch {
 		case t.state == t.loggedState:
 		case up && t.known:
+			t.samplesSoon = s.clock + churn // until the first of them its time is unknown
 			s.log.Info("GPU available", "gpu", t.id.UUID, "pci", t.id.PCI)
 		case !up && (t.loggedState == gpu.DeviceUp || s.session.state == sessionOpen):
 			s.log.Error("GPU unavailable", "gpu", t.id.UUID, "pci", t.id.PCI, "state", t.state, "err", t.message)

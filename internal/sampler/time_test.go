@@ -86,6 +86,33 @@ func wholeTime(t *testing.T, choose func(n int) int, steps int) {
 	})
 }
 
+// A driver call hangs for 40 s on a GPU that is half busy and whose deep ring is read every 6 s. None of the seconds after its
+// return is a gap that nobody saw, and its work is counted from the second reading on.
+func TestTimeAfterAHungCall(t *testing.T) {
+	d := newFake(t, 1)
+	d.devs[0].depth, d.devs[0].util = 15*time.Second, .5
+	bubble(t, d, Options{Resolver: &fakeResolver{h: gpu.Allocations{Known: true, Configured: true,
+		List: []gpu.Allocation{holdsWhole("a", "GPU-0")}}}}, func(s *stand) {
+		s.step(20)
+		hang := make(chan struct{})
+		d.with(func() { d.devs[0].hang = hang })
+		s.step(20)
+		before := s.dev(0).GPUSeconds
+		d.with(func() { d.devs[0].hang = nil })
+		close(hang)
+		time.Sleep(time.Millisecond)
+		after := s.step(6).GPUs[0].GPUSeconds
+		got := map[gpu.TimeState]float64{}
+		for _, use := range gpu.TimeStates {
+			got[use] = float64(after[use] - before[use])
+		}
+		t.Logf("of 12 s after the call returned: %v", got)
+		if got[gpu.TimeGap] > got[gpu.TimeBusy]+.2 || got[gpu.TimeBusy] < 5 || got[gpu.TimeUnknown] > 4.1 {
+			t.Errorf("%v", got)
+		}
+	})
+}
+
 func TestWholeTime(t *testing.T) {
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 11))
