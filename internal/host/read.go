@@ -90,6 +90,17 @@ func (r *Reader) admit(what string) (time.Duration, error) {
 	return r.deadline, nil
 }
 
+// Hung returns nil, or an ErrHung while some read has been given up and has not returned: of the last in the order of their
+// names, since a directory precedes what is in it.
+func (r *Reader) Hung() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.hung) == 0 {
+		return nil
+	}
+	return r.explain(slices.Max(slices.Collect(maps.Keys(r.hung))))
+}
+
 func (r *Reader) forget(what string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

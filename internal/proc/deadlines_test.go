@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/host"
 )
 
 // The texts of errors: what failed, and what to do.
@@ -107,6 +109,45 @@ func TestHealthIsLoggedOnce(t *testing.T) {
 		_ = e.Poll(t.Context())
 	}
 	logged("engine", 1, "cannot list containers")
+}
+
+// A process whose entry hangs is looked up every 10 s, the health is queried every 2 s: the source is down in each of them until
+// the read returns, and what hangs is logged once.
+func TestHungUntilItReturns(t *testing.T) {
+	n := newNode(t)
+	n.hostPID()
+	n.write("log/pods/x", "")
+	n.write("log/containers/x", "")
+	var text strings.Builder
+	f := n.finder(true)
+	f.o.Logger = slog.New(slog.NewTextHandler(&text, nil))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // it is given up at once
+	path, release := filepath.Join(n.root, "proc/10/cgroup"), make(chan struct{})
+	hang := func(what string) {
+		_, _ = host.Read(ctx, f.reader, what, func() (int, error) { <-release; return 0, nil })
+	}
+	hang(filepath.Join(n.root, "proc")) // the batch of Expect
+	hang(path)
+	up := 0
+	for i := range 44 {
+		if n.now = n.now.Add(2 * time.Second); i%5 == 0 {
+			f.Find(10)
+		}
+		if s := f.Sources()[0]; s.Up || !strings.HasPrefix(s.Message, path+": ") {
+			up++
+		}
+	}
+	if warnings := strings.Count(text.String(), "cannot look up processes"); up != 0 || warnings != 1 {
+		t.Errorf("up %d of 44 times, logged %d times: %s", up, warnings, text.String())
+	}
+	close(release)
+	for f.reader.Hung() != nil {
+		runtime.Gosched()
+	}
+	if s := f.Sources()[0]; !s.Up {
+		t.Errorf("it has returned: %+v", s)
+	}
 }
 
 // A cgroup hierarchy that is removed has no GPU memory any more, at once; one that cannot be read keeps the last.

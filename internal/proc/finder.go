@@ -74,7 +74,6 @@ type Finder struct {
 	names   *logNames
 	namesAt time.Time // when names were read
 	readAt  time.Time // when that was last tried
-	hung    error     // of the last read of /proc that did not return, since the last Sources
 	process gpu.Health
 	logs    gpu.Health
 	entries map[int]entry
@@ -129,7 +128,6 @@ func New(o Options) *Finder {
 func (f *Finder) HostPID() error {
 	path := filepath.Join(f.o.Procfs, "self", "ns", "pid")
 	ns, err := host.Read(context.Background(), f.reader, path, func() (string, error) { return os.Readlink(path) })
-	f.note(err)
 	if err != nil {
 		return fmt.Errorf("cannot determine the PID namespace: %w", err)
 	}
@@ -137,13 +135,6 @@ func (f *Finder) HostPID() error {
 		return fmt.Errorf("not in the host's PID namespace (%s); set hostPID: true", ns)
 	}
 	return nil
-}
-
-// note keeps the error of a read that did not return.
-func (f *Finder) note(err error) {
-	if f.hung == nil && errors.Is(err, host.ErrHung) {
-		f.hung = err
-	}
 }
 
 // Expect reads processes that are looked up next, in one goroutine: one for each costs more than reading does. Find reads
@@ -183,9 +174,7 @@ func (f *Finder) look(pid int, known look) (look, error) {
 	if expected && (l.cgroup != "" || known.cgroup == "" && l.start == known.start) {
 		return l, nil
 	}
-	l, err := readLook(context.Background(), f.reader, f.o.Procfs, pid, known, f.o.JobNumbers)
-	f.note(err)
-	return l, err
+	return readLook(context.Background(), f.reader, f.o.Procfs, pid, known, f.o.JobNumbers)
 }
 
 // Find returns what a PID belonged to since the previous call for it, and the container if Owned. It is Unknown if
@@ -397,10 +386,10 @@ func (f *Finder) readNames(now time.Time) {
 func (f *Finder) Sources() []gpu.Source {
 	now := f.o.Clock()
 	err := f.HostPID()
-	if f.hung != nil {
-		err = f.hung
+	if hung := f.reader.Hung(); hung != nil {
+		err = hung // until what hangs returns, though nothing asks for it again
 	}
-	if f.hung = nil; err != nil {
+	if err != nil {
 		if f.process.Failed(err.Error()) {
 			f.o.Logger.Warn("cannot look up processes", "err", err)
 		}

@@ -163,10 +163,9 @@ func (s *VisibleScanner) scan(ctx context.Context) (out []visible, denied int, h
 		table  capabilities
 		kernel bool
 	}
-	look, err := host.Read(ctx, s.finder.reader, procfs+"/driver", func() (readable, error) {
+	look, _ := host.Read(ctx, s.finder.reader, procfs+"/driver", func() (readable, error) {
 		return readable{readCapabilities(procfs), isProcfs(procfs)}, nil
 	})
-	s.finder.note(err)
 	for container, p := range first {
 		if ctx.Err() != nil {
 			return nil, 0, nil, ctx.Err()
@@ -181,7 +180,6 @@ func (s *VisibleScanner) scan(ctx context.Context) (out []visible, denied int, h
 			}
 			return v, err
 		})
-		s.finder.note(err)
 		if v.container = container; errors.Is(err, fs.ErrPermission) {
 			denied++
 		} else if err == nil {
@@ -192,8 +190,7 @@ func (s *VisibleScanner) scan(ctx context.Context) (out []visible, denied int, h
 		}
 	}
 	gpu.Sort(out, func(a, b visible) int { return a.container.Compare(b.container) })
-	hung, s.finder.hung = s.finder.hung, nil
-	return out, denied, hung, nil
+	return out, denied, s.finder.reader.Hung(), nil
 }
 
 // readVisible returns what is visible to a process: device nodes, or else the value of its environment, if that is not
