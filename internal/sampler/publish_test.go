@@ -450,6 +450,64 @@ func (finder) Expect([]int) {}
 
 func (f finder) Find(int) account.User { return account.User(f) }
 
+// changing is a Users for which the PID changes hands once.
+type changing struct{ before, after, asked account.User }
+
+func (*changing) Expect([]int) {}
+
+func (c *changing) Find(int) account.User {
+	if c.after != c.before && c.asked != c.after {
+		c.before, c.asked = c.after, c.after
+		return account.User{Reason: gpu.UnattributedUnresolved}
+	}
+	c.asked = c.after
+	return c.after
+}
+
+// A PID that changes hands is found by a process list, and the samples of the ring follow seconds later: what they have of the
+// time before is not the new owner's.
+func TestSamplesOfAPIDThatChangedHands(t *testing.T) {
+	user := func(pod string) account.User {
+		return account.User{Container: gpu.Container{Namespace: "t", Pod: pod, Name: "c"}}
+	}
+	for delay := range 9 {
+		users := &changing{user("a"), user("a"), user("a")}
+		d := newFake(t, 1)
+		d.devs[0].depth, d.devs[0].util = 15*time.Second, .5
+		d.devs[0].procs = gpu.Some([]gpu.Process{{PID: 7, Memory: gpu.Some(gpu.Bytes(1))}})
+		half := func(pod string) gpu.Allocation {
+			h := holdsWhole(pod, "GPU-0")
+			h.Share, h.Shared = gpu.Some(gpu.Ratio(.5)), true
+			return h
+		}
+		resolver := &fakeResolver{h: gpu.Allocations{Known: true, Configured: true, List: []gpu.Allocation{half("a"), half("b")}}}
+		bubble(t, d, Options{Users: users, Resolver: resolver}, func(s *stand) {
+			work := func() {
+				d.with(func() {
+					d.devs[0].samples = gpu.Some([]gpu.ProcessSample{{PID: 7, SM: 50, Time: time.Now().UnixMicro()}})
+				})
+			}
+			for range 20 + delay {
+				work()
+				s.step(1)
+			}
+			users.after = user("b")
+			changed := time.Now()
+			for range 20 {
+				work()
+				s.step(1)
+			}
+			passed := time.Since(changed).Seconds()
+			for _, c := range s.Latest().Containers {
+				// The samples of the time before the change was seen are unresolved, those after it are b's.
+				if busy := float64(c.Busy.Or(0)); c.Pod == "b" && busy > passed/2-1 {
+					t.Errorf("changed %d polls later: b has %v s of %v", delay, busy, passed/2)
+				}
+			}
+		})
+	}
+}
+
 // A view has what the ledger has of the allocations, the taints with their GPU, and the commands of processes where they are read.
 func TestAllocationsInTheView(t *testing.T) {
 	d := newFake(t, 2)

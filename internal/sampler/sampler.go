@@ -34,7 +34,7 @@ func New(o Options) *Sampler {
 	s := &Sampler{o: o, log: o.Logger, fast: o.Fast,
 		ledger: account.New(account.Options{MaxLag: max(5*time.Second, o.Fast*5/2), Accounts: o.Accounts,
 			Processes: o.Processes}),
-		users: account.Users{}, usersBefore: account.Users{}, resolved: map[int]bool{},
+		users: account.Users{}, usersBefore: account.Users{}, resolved: map[int]bool{}, unsettled: map[int]time.Duration{},
 		readings: make(chan *reading, 256), results: make(chan result, 1), changed: make(chan struct{}, 1)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -248,7 +248,34 @@ func (s *Sampler) findUsers() account.Users {
 	s.o.Users.Expect(s.due)
 	for _, pid := range s.due {
 		users[pid] = s.o.Users.Find(pid)
+		if was, known := s.users[pid]; known && users[pid] != was && users[pid].Reason == gpu.UnattributedUnresolved {
+			s.unsettled[pid] = s.clock
+		}
 	}
+	s.settle(users)
 	s.users, s.usersBefore = users, s.users
 	return users
+}
+
+// settle keeps a PID that changed hands unresolved until the rings of every GPU have been read since: their next samples are
+// of both owners.
+func (s *Sampler) settle(users account.Users) {
+	for pid, since := range s.unsettled {
+		if _, ok := users[pid]; !ok {
+			delete(s.unsettled, pid)
+			continue
+		}
+		if since < s.clock {
+			users[pid] = account.User{Reason: gpu.UnattributedUnresolved}
+		}
+		if !slices.ContainsFunc(s.devs, func(t *tracked) bool {
+			return t.fast.value.Present() && t.samplesEvery > 0 && t.sampledAt < since
+		}) || s.clock-since > churn {
+			delete(s.unsettled, pid)
+			continue
+		}
+		for _, t := range s.devs {
+			t.samplesSoon = max(t.samplesSoon, s.clock+s.fast)
+		}
+	}
 }

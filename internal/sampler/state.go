@@ -185,9 +185,10 @@ type Sampler struct {
 	pending     gpu.Opt[gpu.Allocations] // as of the beginning of this poll, for the inventory of that time
 	others      []gpu.Source             // of Options.Sources in this poll
 	users       account.Users
-	usersBefore account.Users // of the poll before: its memory is used again
-	due         []int         // the PIDs that are looked up in this poll
-	resolved    map[int]bool  // PIDs that were resolved in this poll
+	usersBefore account.Users         // of the poll before: its memory is used again
+	due         []int                 // the PIDs that are looked up in this poll
+	resolved    map[int]bool          // PIDs that were resolved in this poll
+	unsettled   map[int]time.Duration // PIDs that changed hands, and the sampler's clock when they did
 	durations   [3]gpu.Opt[time.Duration]
 	success     gpu.Opt[time.Time]
 	errors      uint64
