@@ -98,10 +98,11 @@ var HealthRules = []HealthRule{
 		f, _ := s.Fabric.Get()
 		return f.Health == "unhealthy" || slices.ContainsFunc(FabricFaults, func(x FabricFault) bool { return f.Faults[x] })
 	}},
-	{"nvlink_down", Degraded, "nvmlDeviceGetNvLinkState: some links are up and some down",
-		func(_ *GPU, _ *Medium, s *Slow, _ time.Time) bool {
+	{"nvlink_down", Degraded, "nvmlDeviceGetNvLinkState: fewer links are up than were since the exporter started, or on " +
+		"another GPU of the model",
+		func(g *GPU, _ *Medium, s *Slow, _ time.Time) bool {
 			n, _ := s.NVLinks.Get()
-			return n.Up > 0 && n.Down > 0
+			return n.Up > 0 && n.Up < g.LinksExpected
 		}},
 	{"not_read", Unknown, "no reading yet, or NVML is shut down", func(g *GPU, _ *Medium, _ *Slow, _ time.Time) bool {
 		return g.State == DeviceUp && !g.Medium.Present()

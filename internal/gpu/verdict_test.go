@@ -56,10 +56,18 @@ func TestHealth(t *testing.T) {
 		"fabric fault": {func(_ *GPU, _ *Medium, s *Slow) {
 			s.Fabric = Some(Fabric{State: FabricCompleted, Faults: map[FabricFault]bool{FabricRouteUnhealthy: true}})
 		}, "degraded fabric_unhealthy"},
-		"a link is down": {func(_ *GPU, _ *Medium, s *Slow) { s.NVLinks = Some(NVLinkCount{Up: 17, Down: 1}) }, "degraded nvlink_down"},
-		"no bridge":      {func(_ *GPU, _ *Medium, s *Slow) { s.NVLinks = Some(NVLinkCount{Down: 12}) }, "healthy"},
+		"a link is down": {func(g *GPU, _ *Medium, s *Slow) {
+			s.NVLinks, g.LinksExpected = Some(NVLinkCount{Up: 17, Down: 1}), 18
+		}, "degraded nvlink_down"},
+		"links that are not there": {func(g *GPU, _ *Medium, s *Slow) {
+			s.NVLinks, g.LinksExpected = Some(NVLinkCount{Up: 12, Down: 6}), 12
+		}, "healthy"},
+		"another has a bridge": {func(g *GPU, _ *Medium, s *Slow) {
+			s.NVLinks, g.LinksExpected = Some(NVLinkCount{Down: 12}), 12
+		}, "healthy"},
+		"no bridge": {func(_ *GPU, _ *Medium, s *Slow) { s.NVLinks = Some(NVLinkCount{Down: 12}) }, "healthy"},
 		"unknown and degraded": {func(g *GPU, _ *Medium, s *Slow) {
-			g.Medium, s.NVLinks = None[*Medium](), Some(NVLinkCount{Up: 17, Down: 1})
+			g.Medium, s.NVLinks, g.LinksExpected = None[*Medium](), Some(NVLinkCount{Up: 17, Down: 1}), 18
 		}, "unknown nvlink_down not_read"},
 	} {
 		m, s := &Medium{}, &Slow{}

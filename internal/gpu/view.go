@@ -60,7 +60,10 @@ type GPU struct {
 	Slow   Opt[*Slow]
 	// Recovery is the last one read; it stays when the GPU is lost.
 	Recovery Opt[RecoveryAction]
-	Taints   []Taint // by the DRA driver, in ResourceSlices
+	// LinksExpected is the maximum number of NVLinks that were up on it, or on another GPU of its model on the node, since the
+	// exporter started: drivers report links that a board does not have as down.
+	LinksExpected int
+	Taints        []Taint // by the DRA driver, in ResourceSlices
 	// KubeletHealthy is the kubelet's verdict on the devices of the GPU; absent where no device plugin offers them.
 	KubeletHealthy Opt[bool]
 	XIDs           []XIDCount // by code; the critical ones that can be reported start at 0

@@ -190,6 +190,7 @@ func (s *Sampler) accept(a *reading) {
 	if a.attempted[pollSlow] && record(s, t, &t.slow, a.slow, a.errs[pollSlow], filter.Slow) {
 		ok = true
 		t.layout = a.slow
+		t.linksUp = max(t.linksUp, a.slow.NVLinks.Or(gpu.NVLinkCount{}).Up)
 		s.watchMIG(t, a.slow)
 	}
 	if a.renewed {

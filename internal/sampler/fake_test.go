@@ -54,6 +54,7 @@ type fakeGPU struct {
 	cgroups  []gpu.CgroupMemory
 	delay    time.Duration // of each call
 	noRing   bool
+	links    gpu.Opt[gpu.NVLinkCount]
 
 	// depth and period are those of its ring; rings is how often that was read.
 	depth, period time.Duration
@@ -266,7 +267,7 @@ func (c *handle) Slow() (gpu.Slow, error) {
 	}
 	c.d.mu.Lock()
 	defer c.d.mu.Unlock()
-	return gpu.Slow{Taken: time.Now(), MIGMode: c.mig, Instances: c.layout}, nil
+	return gpu.Slow{Taken: time.Now(), MIGMode: c.mig, Instances: c.layout, NVLinks: c.links}, nil
 }
 
 // fakeResolver always gives the same answer.

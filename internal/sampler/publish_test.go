@@ -356,6 +356,32 @@ func TestFirstRecoveryAction(t *testing.T) {
 	})
 }
 
+// Of 18 links the driver reports 6 as down that no board of the model has: these are healthy until one of the 12 is down.
+func TestLinksThatWereNeverUp(t *testing.T) {
+	d := newFake(t, 3)
+	for _, g := range d.devs {
+		g.links = gpu.Some(gpu.NVLinkCount{Up: 12, Down: 6})
+	}
+	d.devs[1].links = gpu.Some(gpu.NVLinkCount{Up: 11, Down: 7}) // from the start
+	d.devs[2].id.Model = "H100 PCIe"
+	bubble(t, d, Options{Slow: 10 * time.Second}, func(s *stand) {
+		verdicts := func() (out string) {
+			for i := range s.Latest().GPUs {
+				verdict, _ := s.dev(i).Health(time.Now())
+				out += string(verdict) + " "
+			}
+			return out
+		}
+		if s.step(10); verdicts() != "healthy degraded healthy " {
+			t.Error(verdicts())
+		}
+		d.with(func() { d.devs[2].links = gpu.Some(gpu.NVLinkCount{Up: 10, Down: 8}) })
+		if s.step(10); verdicts() != "healthy degraded degraded " {
+			t.Error(verdicts())
+		}
+	})
+}
+
 // Instances in the fast reading that the layout lacks make the slow poll group due; nothing else does.
 func TestCheckLayout(t *testing.T) {
 	fast := func(uuids ...gpu.UUID) gpu.Opt[*gpu.Fast] {

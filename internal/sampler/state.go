@@ -247,6 +247,7 @@ type tracked struct {
 	freshFast, freshMedium bool
 	layout                 *gpu.Slow // last slow reading, for the MIG layout of a GPU that is not read
 	recovery               gpu.Opt[gpu.RecoveryAction]
+	linksUp                int                // maximum number of NVLinks that were up
 	memory                 gpu.Opt[gpu.Bytes] // total, as last read
 	guard                  account.MemoryGuard
 	notOffered             []string

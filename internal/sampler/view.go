@@ -97,6 +97,11 @@ func (s *Sampler) fill(c *gpu.GPU, t *tracked) {
 		c.Fast, c.Medium, c.Slow = t.fast.value, t.medium.value, t.slow.value
 	}
 	c.Recovery = t.recovery
+	for _, other := range s.devs {
+		if other == t || other.id.Model == t.id.Model {
+			c.LinksExpected = max(c.LinksExpected, other.linksUp)
+		}
+	}
 	s.ledger.Fill(c)
 	if t.state == gpu.DeviceDetached {
 		return

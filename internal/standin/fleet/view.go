@@ -215,6 +215,7 @@ func (n *node) fill(out *gpu.GPU, i int, pl *place, t stamp, sum *counters) {
 	medium := c.medium(pl, t, now, mean)
 	out.Medium = gpu.Some(medium)
 	out.Slow = gpu.Some(c.slowReading(pl, t, now.total > 0))
+	out.LinksExpected = pl.rack.board.nvlinks
 	out.Activity = activity(pl, sum, t)
 	if pl.measured() {
 		out.Activity.Mean, out.Activity.Peak = gpu.Some(gpu.Ratio(mean)), gpu.Some(gpu.Ratio(max(mean, recent.peak)))
