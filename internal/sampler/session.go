@@ -15,7 +15,9 @@ const (
 	maxRetry = 30 * time.Second
 	// libraryPolls is how many slow poll intervals a library may come later than the kernel module.
 	libraryPolls = 2
-	// rescanFailing is the interval of GPU scans while a GPU fails, rescanHealthy otherwise.
+	// minRescan and rescanFailing bound the wait between GPU scans while a GPU fails, which doubles: one that was lost for
+	// seconds is found at once. rescanHealthy is the interval otherwise.
+	minRescan     = 3 * time.Second
 	rescanFailing = 30 * time.Second
 	rescanHealthy = 10 * time.Minute
 	// pauseDelay is the time between the first MIG change that is seen and the pause.
@@ -177,8 +179,16 @@ func (s *Sampler) scanSooner() {
 		return t.state == gpu.DeviceFailed && !t.hung || t.state == gpu.DeviceMissing || t.dev == nil &&
 			t.state != gpu.DeviceDetached
 	})
-	if at := s.clock + rescanFailing; failing && s.session.scanAt > at {
-		s.session.scanAt = at
+	st := &s.session
+	switch {
+	case !failing:
+		st.scanWait = 0
+	case st.scanWait == 0 || st.scanAt > s.clock+rescanFailing:
+		st.scanWait = min(max(2*st.scanWait, minRescan), rescanFailing)
+		if !slices.ContainsFunc(s.devs, func(t *tracked) bool { return t.lostErr != nil }) {
+			st.scanWait = rescanFailing
+		}
+		st.scanAt = min(st.scanAt, s.clock+st.scanWait)
 	}
 }
 

@@ -326,6 +326,7 @@ type sessionState struct {
 	wait        time.Duration // last wait between attempts
 	openAt      time.Duration // time of the last successful open
 	scanAt      time.Duration // time of the next scan
+	scanWait    time.Duration // last wait between scans while a GPU fails; 0: none does
 	pauseAt     time.Duration // time of the next pause for a MIG change; 0: none is pending
 	pausedUntil time.Duration
 	reopened    time.Duration

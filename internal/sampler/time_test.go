@@ -9,6 +9,30 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
+// A GPU that is lost for two seconds is back within the next five; one that stays lost is looked for less and less often.
+func TestLostForSeconds(t *testing.T) {
+	d := newFake(t, 2)
+	bubble(t, d, Options{}, func(s *stand) {
+		s.step(5)
+		d.with(func() { d.devs[0].err = gpu.ErrResetRequired })
+		s.step(1)
+		d.with(func() { d.devs[0].err = nil })
+		back := 0
+		for s.dev(0).State != gpu.DeviceUp && back < 30 {
+			s.step(1)
+			back += 2
+		}
+		if back > 5 {
+			t.Errorf("unavailable for %d s after it was readable again", back)
+		}
+		s.step(5)
+		d.with(func() { d.devs[0].err, d.scans = gpu.ErrLost, 0 })
+		if s.step(150); d.scans < 10 || d.scans > 16 { // 4, 10, 22, 46 s, then each 30 s
+			t.Errorf("%d scans in 5 min", d.scans)
+		}
+	})
+}
+
 // Whatever happens between the polls of a GPU and to its driver, each second since its first poll is in exactly one state, and
 // the exported check says so: the process is stopped or starved, the clock goes back, calls hang or fail, GPUs are lost and
 // return, sessions end, a MIG change is pending.
