@@ -169,3 +169,17 @@ func TestWideValuesInARow(t *testing.T) {
 		t.Errorf("%v %v %+v", v, ok, w)
 	}
 }
+
+// A 64-bit counter is resolved from its second value on, however long its values were unresolved before.
+func TestWideCounterAfterAnUnresolvedTime(t *testing.T) {
+	var w wrapping
+	for range 20 {
+		w.add(1000, gpu.None[float64](), 2, false) // 40 s without an estimate
+	}
+	for i := range 3 {
+		w.add(wrap32*2+float64(i)*1e9, gpu.None[float64](), 2, false)
+	}
+	if total, ok := w.get(); !ok || total != 1e9 {
+		t.Errorf("%v, resolved %v: %+v", total, ok, w)
+	}
+}

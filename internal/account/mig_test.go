@@ -297,3 +297,17 @@ func TestContainersOfComputeInstances(t *testing.T) {
 		t.Errorf("two compute instances: %+v", c)
 	}
 }
+
+// An instance that was recreated with another share of the GPU under its UUID is allocated and counted by the new one.
+func TestShareOfARecreatedInstance(t *testing.T) {
+	c := newGPU(gpu.Identity{UUID: "A"}, epoch)
+	slow := migSlow(2)
+	if !c.layout(slow) || c.layout(migSlow(2)) {
+		t.Fatal("a new layout, and the same again")
+	}
+	slow = migSlow(2)
+	slow.Instances[0].Share = gpu.Some(gpu.Ratio(2. / 7))
+	if !c.layout(slow) || c.parts[0].share != 2./7 {
+		t.Errorf("%+v", c.parts[0])
+	}
+}

@@ -356,6 +356,25 @@ func TestFirstRecoveryAction(t *testing.T) {
 	})
 }
 
+// A GPU that was never read and leaves the PCI bus has no account any more.
+func TestForgottenGPU(t *testing.T) {
+	list := []Expected{{PCI: "0000:01:00.0"}, {PCI: "0000:09:00.0"}}
+	world(t, 1, Options{Expecter: expecterFunc(func() ([]Expected, error) { return list, nil })}, func(s *stand, _ func(string) int) {
+		account := func() bool {
+			g := gpu.GPU{Identity: gpu.Identity{UUID: "0000:09:00.0"}}
+			s.ledger.Fill(&g)
+			return g.GPUSeconds != nil
+		}
+		if s.step(3); !account() {
+			t.Error("no account while it is on the bus")
+		}
+		list = list[:1]
+		if s.step(40); account() || len(s.Latest().GPUs) != 1 {
+			t.Errorf("its account stays; %d GPUs", len(s.Latest().GPUs))
+		}
+	})
+}
+
 // Of 18 links the driver reports 6 as down that no board of the model has: these are healthy until one of the 12 is down.
 func TestLinksThatWereNeverUp(t *testing.T) {
 	d := newFake(t, 3)

@@ -24,6 +24,36 @@ func TestMaskForms(t *testing.T) {
 	}
 }
 
+// Each letter and digit of a serial number is replaced, the least and the greatest of a kind too, by one of its kind.
+func TestMaskOfASerial(t *testing.T) {
+	for _, secret := range []string{"0000000000000000", "9999999999999999", "aaaaaaaaaaaaaaaa", "zzzzzzzzzzzzzzzz", "AAAAAAAAAAAAAAAA",
+		"ZZZZZZZZZZZZZZZZ"} {
+		stays := 0
+		for salt := range 4 {
+			for i, c := range []byte(newMask([]byte{byte(salt)}).Serial(secret)) {
+				first, last := byte('0'), byte('9')
+				if secret[i] >= 'a' {
+					first, last = 'a', 'z'
+				} else if secret[i] >= 'A' {
+					first, last = 'A', 'Z'
+				}
+				if c < first || c > last {
+					t.Errorf("%q of %s is replaced by %q", secret[i], secret, c)
+				}
+				if c == secret[i] {
+					stays++
+				}
+			}
+		}
+		if stays > 24 { // of 64: chance leaves a tenth of the digits
+			t.Errorf("%d of 64 characters of %s stay", stays, secret)
+		}
+	}
+	if m := newMask(nil); m.Serial("-/:@[`{ _") != "-/:@[`{ _" {
+		t.Error("what is no letter or digit is replaced")
+	}
+}
+
 // FuzzMask: what names a GPU does not come through, the same is always masked as the same, and what comes out can
 // stand in a line of a scenario.
 func FuzzMask(f *testing.F) {
