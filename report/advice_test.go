@@ -558,26 +558,6 @@ func TestGeometryWithoutPlace(t *testing.T) {
 	}
 }
 
-// Three pods with a whole GPU each need one GPU, shared or partitioned.
-func TestPacking(t *testing.T) {
-	var s scene
-	s.node("n1", h100, 3, states{"busy": 0.15, "idle": 2.85}, nil)
-	s.job(job{memory: 5 * gib, busy: between(monday, tenDays, 0.05, 0), pods: []string{"app-0", "app-1", "app-2"}})
-	s.job(job{name: "half", memory: 50 * gib, busy: between(monday, tenDays, 0.55, 0), pods: []string{"half-0", "half-1"}})
-	s.job(job{name: "full", memory: 5 * gib, busy: between(monday, tenDays, 0.9, 0), pods: []string{"full-0"}})
-	scenarios := map[string]document.Packing{}
-	for _, p := range s.must(t, nil).WhatIf {
-		scenarios[p.Scenario] = p
-	}
-	share, mig := scenarios["share"], scenarios["mig"]
-	if share.Items != 3 || share.GPUsBefore != 3 || share.GPUsAfter != 1 || share.FreedHours != 480 || share.Overload != 0 {
-		t.Errorf("%+v", share)
-	}
-	if mig.Items != 3 || mig.GPUsBefore != 3 || mig.GPUsAfter != 1 || mig.FreedHours != 480 || mig.Overload != 0 {
-		t.Errorf("%+v", mig)
-	}
-}
-
 func TestFew(t *testing.T) {
 	list := strings.Split("abcdefghi", "")
 	if got := few(list[:8]); got != "a, b, c, d, e, f, g, h" {

@@ -74,9 +74,6 @@ func Build(ctx context.Context, api API, opt Options) (*document.Document, error
 		doc.Advice = append(doc.Advice, f.advice...)
 	}
 	doc.Advice = slices.Concat(doc.Advice, a.fix(fleet, seen), a.consolidate(fleet, groups), a.geometry(use, groups))
-	for _, g := range groups {
-		doc.WhatIf = append(doc.WhatIf, a.shared(g, found, fleet)...)
-	}
 	doc.Checks = r.check(&doc.Fleet, found)
 	r.addNotes(doc, fleet, versions)
 	doc.Notes, doc.PartialReasons = r.notes, r.partial

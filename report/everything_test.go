@@ -192,17 +192,8 @@ func TestEverything(t *testing.T) {
 	if strings.Join(codes, " ") != "nodes_without_exporter gpus_not_offered mixed_versions low_coverage nodes_removed unused_prices" {
 		t.Errorf("%v", codes)
 	}
-	if len(advice) > 0 || len(nodes) > 0 || len(d.Workloads) != len(reasons) || len(d.WhatIf) != 2 {
-		t.Errorf("missing: %v %v; %d workloads, %d scenarios", advice, nodes, len(d.Workloads), len(d.WhatIf))
-	}
-	// An idle pod (a quarter, 1g.10gb) and one with 0.3 (a half, 3g.40gb), and of three with 0.4 a half each:
-	// no profile has 1.25 times 0.4.
-	for _, p := range d.WhatIf {
-		want := map[string][3]float64{"share": {5, 3, 960}, "mig": {2, 1, 480}}[p.Scenario]
-		if p.Cluster != "east" || float64(p.Items) != want[0] || p.GPUsBefore != want[0] || p.GPUsAfter != want[1] ||
-			*p.FreedCost != want[2] {
-			t.Errorf("%+v", p)
-		}
+	if len(advice) > 0 || len(nodes) > 0 || len(d.Workloads) != len(reasons) {
+		t.Errorf("missing: %v %v; %d workloads", advice, nodes, len(d.Workloads))
 	}
 	// Of the second server nothing but series: two GPUs of which the trend has 0.4 busy and 0.6 unused.
 	d = raws().must(t, nil)

@@ -15,6 +15,13 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/report/sizing"
 )
 
+// quiet is a pod on a whole GPU with the same demand and memory in each hour, in hundredths.
+func quiet(id string, from, to int, demand, memory uint8) run {
+	r := ran(id, "n", 1, from, to)
+	r.first, r.demand, r.memory = from, slices.Repeat([]uint8{demand}, to-from), slices.Repeat([]uint8{memory}, to-from)
+	return r
+}
+
 // What the pods of a workload would have been, had its advice been followed.
 func TestPodsThatFollowAdvice(t *testing.T) {
 	profile := func(name string) mig.Profile {

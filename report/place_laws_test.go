@@ -217,18 +217,6 @@ func TestHundredths(t *testing.T) {
 	}
 }
 
-func TestQuantileOfHundredths(t *testing.T) {
-	list := []uint8{50, 10, 40, 20, 30}
-	for q, want := range map[float64]float64{1: 0.5, 0.8: 0.4, 0.79: 0.4, 0.2: 0.1, 0.21: 0.2} {
-		if got := quantileOf(list, q); got != want {
-			t.Errorf("%v: %v, want %v", q, got, want)
-		}
-	}
-	if list[0] != 50 {
-		t.Error("the list was changed")
-	}
-}
-
 // fleetOf makes nodes with GPUs of one model in one pool, allocated for all of the period; a node with a minus has left.
 func fleetOf(a *analysis, model string, nodes map[string][2]float64) *fleet {
 	f := newFleet(a.p)

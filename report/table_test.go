@@ -192,22 +192,6 @@ func TestExistedBefore(t *testing.T) {
 	}
 }
 
-// Two pods from the sixth day: each occupies its GPU for five of ten days, and one GPU holds both.
-func TestPackingFromTheSixthDay(t *testing.T) {
-	var s scene
-	s.node("n1", h100, 2, states{"busy": 0.1, "gap": 1.9}, nil)
-	s.job(job{memory: 5 * gib, from: monday.Add(5 * day), busy: hourOf(0, 24, 0.05, 0), pods: names("app", 2)})
-	list := s.must(t, nil).WhatIf
-	for _, p := range list {
-		near(t, p.Scenario+": before", p.GPUsBefore, 1)
-		near(t, p.Scenario+": after", p.GPUsAfter, 0.5)
-		near(t, p.Scenario+": freed", p.FreedHours, 120)
-	}
-	if len(list) != 2 {
-		t.Errorf("%+v", list)
-	}
-}
-
 // A service that is confirmed for thirty days; its size is less sure where a step within the budget took more than half of it.
 func TestConfidenceOfReplicas(t *testing.T) {
 	for peak, want := range map[float64]string{0.32: "high", 0.34: "high", 0.4: "medium"} {

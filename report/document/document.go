@@ -9,7 +9,7 @@ import (
 )
 
 // Schema names the form of the document. It changes when a reader has to.
-const Schema = "gpu-report/2"
+const Schema = "gpu-report/3"
 
 // Document is a report: JSON shows it as it is, and the other formats are made from it. Hours are GPU-hours: one GPU
 // for one hour. What is unknown is absent.
@@ -40,8 +40,7 @@ type Document struct {
 	// Workloads are in descending order of unused GPU-hours.
 	Workloads []Workload `json:"workloads"`
 	// Advice is in descending order of what it saves.
-	Advice []Advice  `json:"advice"`
-	WhatIf []Packing `json:"what_if"`
+	Advice []Advice `json:"advice"`
 	// Comparison is with an earlier report.
 	Comparison *Comparison `json:"comparison,omitempty"`
 	// Goal is the share of time that should be busy; Projections are of a month at the rate of the period.
@@ -353,26 +352,6 @@ type Validation struct {
 	// Exceeded is the fraction of the tested time in which the demand was higher, Worst that of the worst fold.
 	Exceeded float64 `json:"exceeded"`
 	Worst    float64 `json:"worst"`
-}
-
-// Packing is the result of one what-if scenario for one model.
-type Packing struct {
-	Cluster  string `json:"cluster,omitempty"`
-	Model    string `json:"model"`
-	Scenario string `json:"scenario"`
-	Text     string `json:"text"`
-	Query    string `json:"query,omitempty"`
-	// Items is the number of allocations that were moved.
-	Items int `json:"items"`
-	// GPUsBefore and GPUsAfter are means over the period of the GPUs that the moved items occupy.
-	GPUsBefore float64  `json:"gpus_before"`
-	GPUsAfter  float64  `json:"gpus_after"`
-	FreedHours float64  `json:"freed_hours"`
-	FreedCost  *float64 `json:"freed_cost,omitempty"`
-	// Overload is the fraction of the occupied GPU-hours in which the demands on a GPU add up to more than it has.
-	Overload float64 `json:"overload"`
-	// Limit is the overload that packing allows on each GPU.
-	Limit float64 `json:"overload_limit"`
 }
 
 // Comparison is what changed since an earlier report.

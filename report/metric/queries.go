@@ -86,8 +86,4 @@ func Queries(doc *document.Document, ql prom.QL, has map[string]bool, pools map[
 			a.Query = states(matchers...)
 		}
 	}
-	for i := range doc.WhatIf {
-		p := &doc.WhatIf[i]
-		p.Query = states(append(is(ql.Cluster, p.Cluster), is("model", p.Model)...)...)
-	}
 }

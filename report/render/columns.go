@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
@@ -73,7 +72,6 @@ type (
 	account  = *document.Account
 	workload = *document.Workload
 	advice   = *document.Advice
-	packing  = *document.Packing
 )
 
 // unusedCost is the cost of the unused time.
@@ -243,26 +241,6 @@ func adviceColumns(d *document.Document) []column[advice] {
 			return ""
 		}},
 		label("query", "", func(a advice) string { return a.Query }),
-	}
-}
-
-func packingColumns(d *document.Document) []column[packing] {
-	freed := ""
-	if d.Fleet.Cost != nil {
-		freed = "Cost freed"
-	}
-	return []column[packing]{
-		label("level", "", func(packing) string { return "what_if" }),
-		label("cluster", "", func(p packing) string { return p.Cluster }),
-		label("model", "Model", func(p packing) string { return p.Model }),
-		label("title", "Scenario", func(p packing) string { return strings.ReplaceAll(p.Scenario, "_", " ") + ": " + p.Text }),
-		number("items", "Moved", func(p packing) float64 { return float64(p.Items) }, units.Whole),
-		number("gpus", "GPUs before", func(p packing) float64 { return p.GPUsBefore }, units.GPUs),
-		number("gpus_after", "GPUs after", func(p packing) float64 { return p.GPUsAfter }, units.GPUs),
-		number("saved_hours", "GPU-hours freed", func(p packing) float64 { return p.FreedHours }, units.Hours),
-		number("throttled", "Overload", func(p packing) float64 { return p.Overload }, units.Ratio),
-		optional("saved_cost", freed, func(p packing) *float64 { return p.FreedCost }, in(d)),
-		label("query", "", func(p packing) string { return p.Query }),
 	}
 }
 

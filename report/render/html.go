@@ -34,7 +34,6 @@ type page struct {
 	Workloads []workloadRow
 	Head      []cell // of the workloads' numbers
 	Codes     []string
-	WhatIf    table
 	Month     table
 	Changes   table
 	Goal      string
@@ -141,7 +140,7 @@ func number64(x any) *float64 {
 
 func newPage(d *document.Document, o Options) *page {
 	p := &page{D: d, Priced: d.Fleet.Cost != nil, Tiles: tiles(d), Trend: trend(d),
-		WhatIf: tableOf(packingColumns(d), d.WhatIf), Month: tableOf(projectionColumns(d), d.Projections)}
+		Month: tableOf(projectionColumns(d), d.Projections)}
 	if d.Comparison != nil {
 		p.Changes = tableOf(changeColumns(d), d.Comparison.Changes)
 	}

@@ -80,9 +80,6 @@ func sample(names []string) *document.Document {
 		}
 		d.Workloads = append(d.Workloads, w)
 	}
-	d.WhatIf = []document.Packing{{Model: name(), Scenario: "share", Text: "pods of " + name(), Items: 5, GPUsBefore: 5,
-		GPUsAfter:  2,
-		FreedHours: 300, FreedCost: pointer(900), Overload: 0.004, Limit: 0.01}}
 	d.Goal = &document.Goal{Busy: 0.7, Reached: 0.4, Met: 3}
 	d.Projections = []document.Projection{{Name: "fleet", Cost: 18262.5, UnusedCost: 2191.5, Saved: 500, Budget: pointer(15000)},
 		{Name: name(), Cost: 7305, UnusedCost: 900, Saved: 400}}
@@ -172,7 +169,7 @@ func TestPartialStandsAtTheTop(t *testing.T) {
 	}
 }
 
-// CSV has accounts, workloads, advice and scenarios; a chat gets a few lines.
+// CSV has accounts, workloads and advice; a chat gets a few lines.
 func TestCSVAndShort(t *testing.T) {
 	d := sample([]string{"alpha"})
 	rows, err := csv.NewReader(strings.NewReader(written(t, d, "csv"))).ReadAll()
@@ -191,7 +188,6 @@ func TestCSVAndShort(t *testing.T) {
 		"workload": {"workload": "alpha", "gpus": "1"},
 		"advice": {"advice": "release", "saved_hours": "80", "saved_cost": "240", "confidence": "medium",
 			"title": "Release 1 GPU of alpha"},
-		"what_if":    {"model": "alpha", "gpus": "5"},
 		"trend":      {"from": "2026-02-04T18:00:00Z", "hours": "100", "busy": "49", "unallocated": "21"},
 		"projection": {"title": "alpha", "cost_per_month": "7305", "unused_cost_per_month": "900", "saved_cost_per_month": "400"},
 		"change":     {"title": "alpha", "hours_per_day": "24", "unused_per_day": "12", "cost_per_day": ""},

@@ -207,10 +207,6 @@ func writeMarkdown(out io.Writer, d *document.Document, o Options) error {
 		w.printf("</details>\n")
 	}
 	w.parts()
-	if len(d.WhatIf) > 0 {
-		w.o.Top = 0
-		list(w, "What if", packingColumns(d), d.WhatIf)
-	}
 	w.printf("\n## Sources\n\n")
 	for _, s := range d.Sources {
 		w.printf("- %s: %s (`%s`), %s\n", escape(s.Data), s.From, s.Series, units.Span(s.Hours))
@@ -248,9 +244,9 @@ func writeCSV(w io.Writer, d *document.Document) error {
 	for _, c := range accountColumns(d, fleet) {
 		add(c.key)
 	}
-	workloads, advised, packed := workloadColumns(d), adviceColumns(d), packingColumns(d)
+	workloads, advised := workloadColumns(d), adviceColumns(d)
 	trend, planned, changed := bucketColumns(), projectionColumns(d), changeColumns(d)
-	for _, keys := range [][]string{keys(workloads), keys(advised), keys(packed), keys(trend), keys(planned), keys(changed)} {
+	for _, keys := range [][]string{keys(workloads), keys(advised), keys(trend), keys(planned), keys(changed)} {
 		for _, k := range keys {
 			add(k)
 		}
@@ -262,7 +258,6 @@ func writeCSV(w io.Writer, d *document.Document) error {
 	}
 	csvRows(out, d, at, workloads, d.Workloads)
 	csvRows(out, d, at, advised, d.Advice)
-	csvRows(out, d, at, packed, d.WhatIf)
 	csvRows(out, d, at, trend, d.Trend)
 	csvRows(out, d, at, planned, d.Projections)
 	if d.Comparison != nil {

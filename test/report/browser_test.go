@@ -221,7 +221,6 @@ func TestHostilePage(t *testing.T) {
 		d.Advice = append(d.Advice, document.Advice{Code: "release", Reason: n, Workload: n, Title: n, Evidence: n, Alternatives: n,
 			Risk:   n,
 			Change: n, ChangeIn: n, Confidence: n})
-		d.WhatIf = append(d.WhatIf, document.Packing{Model: n, Scenario: n, Text: n})
 	}
 	ctx, requests, errs := browse(t)
 	open(t, ctx, served(t, d), 1000, 800, false)

@@ -424,9 +424,4 @@ func TestFleetOfTrace(t *testing.T) {
 			t.Errorf("%s: %.0f GPU-hours are saved of %d GPUs that were allocated", model, sum, of[model].peak)
 		}
 	}
-	for _, w := range d.WhatIf {
-		if w.GPUsBefore > float64(of[w.Model].peak) || w.GPUsAfter > w.GPUsBefore {
-			t.Errorf("at most %d were allocated: %+v", of[w.Model].peak, w)
-		}
-	}
 }
