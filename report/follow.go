@@ -108,7 +108,7 @@ func (a *analysis) refute(f *fleet, groups []*fleetNodes, found []*finding) {
 					}
 				}
 			}
-			_, owners := replay.Owners(g.machines, pods)
+			_, owners := replay.Owners(g.Nodes, pods)
 			return owners
 		}
 		before, budget := placed(false), a.opt.Advice.Budget

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -121,14 +120,11 @@ func (a *analysis) hourly(list []uint8, first int) func(int) float64 {
 
 // fleetNodes are the nodes of one model, as a replay takes them, and what is on them besides known pods.
 type fleetNodes struct {
-	key       nodeKey // cluster and model
-	nodes     []*nodeGPUs
-	machines  []replay.Node
-	pods      []replay.Pod
-	unknown   []replay.Pod // allocated, or not reported: they count as pods
-	broken    []replay.Pod // unavailable GPUs, bound to their node
-	all       []replay.Pod // the three, in the order in which a replay places them
-	allocated map[string]float64
+	key          nodeKey // cluster and model
+	pods         []replay.Pod
+	unknown      []replay.Pod // allocated, or not reported: they count as pods
+	broken       []replay.Pod // unavailable GPUs, bound to their node
+	replay.Fleet              // with all three
 	// partitioned are the slots of MIG devices that pods had at the same time, at most, by node.
 	partitioned map[string]float64
 	peak        float64 // allocated GPUs at the busiest time
@@ -154,12 +150,11 @@ func (a *analysis) byModel(f *fleet, found []*finding) []*fleetNodes {
 	for _, n := range f.sorted() {
 		k := nodeKey{n.key.cluster, "", n.key.model}
 		g := entry(groups, k)
-		if g.allocated == nil {
-			g.key, g.allocated, g.partitioned = k, map[string]float64{}, map[string]float64{}
+		if g.Used == nil {
+			g.key, g.Used, g.Left, g.partitioned = k, map[string]float64{}, map[string]bool{}, map[string]float64{}
 		}
-		g.nodes = append(g.nodes, n)
 		class := f.class(n)
-		g.machines = append(g.machines, replay.Node{ID: n.key.node, Class: class, GPUs: n.gpus(), To: steps})
+		g.Nodes = append(g.Nodes, replay.Node{ID: n.key.node, Class: class, GPUs: n.gpus(), To: steps})
 		clear(known)
 		clear(slots)
 		for _, r := range onNode[n.key] {
@@ -172,7 +167,7 @@ func (a *analysis) byModel(f *fleet, found []*finding) []*fleetNodes {
 			}
 		}
 		g.partitioned[n.key.node] = slices.Max(slots)
-		g.allocated[n.key.node] = n.allocated.Sum()
+		g.Used[n.key.node], g.Left[n.key.node] = n.allocated.Sum(), n.removed
 		entry(totals, g).Plus(&n.allocated)
 		base := replay.Pod{ID: "?" + n.key.node, Class: class}
 		g.unknown = append(g.unknown, replay.Levels(steps, base, func(s int) float64 {
@@ -185,109 +180,15 @@ func (a *analysis) byModel(f *fleet, found []*finding) []*fleetNodes {
 	for _, k := range sorted(groups) {
 		g := groups[k]
 		g.peak = totals[g].Values(0, steps).Top()
-		g.all = slices.Concat(g.broken, g.pods, g.unknown)
-		replay.Sort(g.all)
+		g.Pods = slices.Concat(g.broken, g.pods, g.unknown)
+		replay.Sort(g.Pods)
 		out = append(out, g)
 	}
 	return out
 }
 
-// without replays a part of the period without some nodes, and those that have left. It ends as soon as the budget is exceeded; a
-// negative one never is.
-func (g *fleetNodes) without(names []string, from, to int, budget float64) replay.Result {
-	removed := map[string]bool{}
-	for _, n := range g.nodes {
-		removed[n.key.node] = n.removed || slices.Contains(names, n.key.node)
-	}
-	var nodes []replay.Node
-	for _, n := range g.machines {
-		if !removed[n.ID] {
-			nodes = append(nodes, n)
-		}
-	}
-	var pods []replay.Pod
-	for _, p := range g.all {
-		p.From, p.To = max(p.From, from), min(p.To, to)
-		if p.From < p.To && (p.Node == "" || !removed[p.Node]) {
-			pods = append(pods, p)
-		}
-	}
-	return replay.Within(nodes, pods, budget)
-}
-
-// removable finds how many nodes, least used first, a part of the period would not have needed.
-func (g *fleetNodes) removable(from, to int, budget float64) (order []string, n int, r replay.Result) {
-	least := slices.SortedFunc(slices.Values(g.nodes), func(x, y *nodeGPUs) int {
-		per := func(n *nodeGPUs) float64 { return over(g.allocated[n.key.node], float64(n.gpus())) }
-		return cmp.Or(cmp.Compare(per(x), per(y)), strings.Compare(x.key.node, y.key.node))
-	})
-	for _, x := range least {
-		if !x.removed {
-			order = append(order, x.key.node)
-		}
-	}
-	low, high := 0, len(order)+1 // low is feasible, high is not
-	for high-low > 1 {
-		mid := (low + high) / 2
-		if x := g.without(order[:mid], from, to, budget); x.Feasible(budget) {
-			low, r = mid, x
-		} else {
-			high = mid
-		}
-	}
-	return order, low, r
-}
-
 // nodeHistory is how long a pool must be known for its nodes to be given back with confidence: three weeks.
 const nodeHistory = 21 * day
-
-// needs are the GPUs of the nodes that each eighth of a history needed.
-type needs struct {
-	order []string
-	left  []float64 // GPUs of the other nodes if none, one, two, ... are given back
-	from  [9]int    // begin of each eighth, and the end
-	parts [8]float64
-}
-
-func (g *fleetNodes) needs(order []string, first, steps int, budget float64) *needs {
-	h := &needs{order: order, left: make([]float64, len(order)+1), from: [9]int{first}}
-	for i := len(order) - 1; i >= 0; i-- {
-		for _, m := range g.machines {
-			if m.ID == order[i] {
-				h.left[i] = h.left[i+1] + float64(m.GPUs)
-			}
-		}
-	}
-	for i := range h.parts {
-		h.from[i+1] = first + (i+1)*(steps-first)/len(h.parts)
-		_, n, _ := g.removable(h.from[i], h.from[i+1], budget)
-		h.parts[i] = h.left[n]
-	}
-	return h
-}
-
-// grew is by how much one of the eighths before number i needed more than all before it. The first half of them only shows what
-// was needed.
-func (h *needs) grew(i int) (most float64) {
-	for k := (i + 1) / 2; k < i; k++ {
-		most = max(most, h.parts[k]-slices.Max(h.parts[:k]))
-	}
-	return most
-}
-
-// reserved is what has to be left before eighth number i if so much was needed until then: a quarter more, as of a size, or what
-// was added before.
-func (h *needs) reserved(need float64, i int) float64 {
-	return max(sizing.Headroom*need, need+h.grew(i))
-}
-
-// back is how many nodes can be given back if the others have to have some GPUs.
-func (h *needs) back(gpus float64) (n int) {
-	for n < len(h.order) && h.left[n+1] >= gpus-1e-9 {
-		n++
-	}
-	return n
-}
 
 // consolidate recommends to give nodes back, where the pods of the period would have run on the rest of them.
 func (a *analysis) consolidate(f *fleet, groups []*fleetNodes) (out []document.Advice) {
@@ -297,16 +198,16 @@ func (a *analysis) consolidate(f *fleet, groups []*fleetNodes) (out []document.A
 		return nil
 	}
 	for _, g := range groups {
-		order, needless, _ := g.removable(first, steps, budget)
+		order, needless, _ := g.Removable(first, steps, budget)
 		if g.key.model == "" || len(order) < 2 || needless == 0 {
 			continue
 		}
-		h := g.needs(order, first, steps, budget)
-		n, doubt := h.back(h.reserved(h.left[needless], len(h.parts))), ""
+		h := g.Needs(order, first, steps, budget)
+		n, doubt := h.Back(h.Reserved(h.Left[needless], sizing.Headroom, len(h.Parts))), ""
 		if n == 0 {
 			n, doubt = needless, "no reserve is left"
 		}
-		r := g.without(order[:n], first, steps, -1)
+		r := g.Without(order[:n], first, steps, -1)
 		if !r.Feasible(budget) {
 			continue
 		}
@@ -322,11 +223,11 @@ func (a *analysis) consolidate(f *fleet, groups []*fleetNodes) (out []document.A
 			hours += f.nodes[nodeKey{g.key.cluster, name, g.key.model}].expected * a.p.StepHours()
 		}
 		ad := a.advice(g.key, document.AdviseConsolidate, "half_empty_nodes", hours, "medium")
-		ad.SavedGPUs, ad.Saving, ad.Replay, ad.Validation = h.left[0]-h.left[n], document.SavesNodes, a.replayed(r), validation
+		ad.SavedGPUs, ad.Saving, ad.Replay, ad.Validation = h.Left[0]-h.Left[n], document.SavesNodes, a.replayed(r), validation
 		names := slices.Sorted(slices.Values(order[:n]))
 		ad.Title = fmt.Sprintf("Give back %s of %s: %s", units.Count(float64(n), "node"), g.key.model, few(names))
 		ad.Evidence = fmt.Sprintf("%d pods of the period, placed on the other %s with %.0f GPUs, would all have run: %s. "+
-			"%.0f GPUs were allocated at the busiest time.", r.Placed, units.Count(float64(len(order)-n), "node"), h.left[n],
+			"%.0f GPUs were allocated at the busiest time.", r.Placed, units.Count(float64(len(order)-n), "node"), h.Left[n],
 			waited(r, a.p), g.peak)
 		ad.Risk = "medium: only the reserve is left for growth and for the loss of a node; drain each node before it is removed"
 		if len(order) == n {
@@ -334,7 +235,7 @@ func (a *analysis) consolidate(f *fleet, groups []*fleetNodes) (out []document.A
 			ad.Alternatives, ad.Risk = "No node of the model is left.", "medium: nothing is left for new pods"
 		} else {
 			ad.Alternatives = units.Sentence(units.Count(float64(len(order)-needless), "node"), " would have sufficed, without a reserve; "+
-				"with one less, ", waited(g.without(order[:needless+1], first, steps, -1), a.p))
+				"with one less, ", waited(g.Without(order[:needless+1], first, steps, -1), a.p))
 		}
 		if doubt != "" {
 			ad.Confidence, ad.Evidence = "low", ad.Evidence+" Confidence is low: "+doubt+"."
@@ -377,15 +278,15 @@ func (a *analysis) replayed(r replay.Result) *document.Replay {
 }
 
 // validateNodes chooses the nodes by what was needed before each fold, and replays the fold without them.
-func (a *analysis) validateNodes(g *fleetNodes, h *needs) *document.Validation {
+func (a *analysis) validateNodes(g *fleetNodes, h *replay.Needs) *document.Validation {
 	var v demand.Validation
-	for i := len(h.parts) / 2; i < len(h.parts); i++ {
-		n := h.back(h.reserved(slices.Max(h.parts[:i]), i))
+	for i := len(h.Parts) / 2; i < len(h.Parts); i++ {
+		n := h.Back(h.Reserved(slices.Max(h.Parts[:i]), sizing.Headroom, i))
 		if n == 0 {
 			continue
 		}
-		r := g.without(h.order[:n], h.from[i], h.from[i+1], -1)
-		v.Add(units.Count(float64(len(h.order)-n), "node"), series.Span{From: h.from[i] - h.from[0], To: h.from[i+1] - h.from[0]},
+		r := g.Without(h.Order[:n], h.From[i], h.From[i+1], -1)
+		v.Add(units.Count(float64(len(h.Order)-n), "node"), series.Span{From: h.From[i] - h.From[0], To: h.From[i+1] - h.From[0]},
 			over(r.Waited, r.Requested))
 	}
 	return v.Result(a.p)

@@ -306,8 +306,8 @@ func TestUnknownGPUsArePlaced(t *testing.T) {
 		if !slices.Equal(pods(g.unknown), tt.unknown) || !slices.Equal(pods(g.broken), tt.broken) {
 			t.Errorf("%s: unknown %q, broken %q", tt.name, pods(g.unknown), pods(g.broken))
 		}
-		if len(g.all) != len(g.pods)+len(g.unknown)+len(g.broken) {
-			t.Errorf("%s: %q", tt.name, pods(g.all))
+		if len(g.Pods) != len(g.pods)+len(g.unknown)+len(g.broken) {
+			t.Errorf("%s: %q", tt.name, pods(g.Pods))
 		}
 	}
 }
@@ -329,8 +329,8 @@ func TestGroupsOfNodes(t *testing.T) {
 	groups := a.byModel(f, []*finding{x})
 	var got []string
 	for _, g := range groups {
-		got = append(got, fmt.Sprintf("%s %s: %v, peak %v, allocated %v, partitioned %v", g.key.cluster, g.key.model, len(g.nodes), g.peak,
-			g.allocated, g.partitioned))
+		got = append(got, fmt.Sprintf("%s %s: %v, peak %v, allocated %v, partitioned %v", g.key.cluster, g.key.model, len(g.Nodes), g.peak,
+			g.Used, g.partitioned))
 	}
 	want := []string{
 		// Steps 2 and 3 have 3 GPUs of n2, steps 3 and 4 have 4 of n1.
@@ -342,9 +342,9 @@ func TestGroupsOfNodes(t *testing.T) {
 	}
 	g := groups[0]
 	class := func(node string) string { return "east\x00" + h100 + "\x00pool-" + node }
-	if !slices.Equal(g.machines, []replay.Node{{ID: "n1", Class: class("n1"), GPUs: 4, To: 12},
+	if !slices.Equal(g.Nodes, []replay.Node{{ID: "n1", Class: class("n1"), GPUs: 4, To: 12},
 		{ID: "n2", Class: class("n2"), GPUs: 3, To: 12}}) {
-		t.Errorf("%+v", g.machines)
+		t.Errorf("%+v", g.Nodes)
 	}
 	for _, p := range slices.Concat(g.pods, g.unknown) {
 		node := map[string]string{"a": "n1", "b": "n2", "c": "n2", "?n1": "n1", "?n2": "n2"}[p.ID]
@@ -352,8 +352,8 @@ func TestGroupsOfNodes(t *testing.T) {
 			t.Errorf("%+v", p)
 		}
 	}
-	if !slices.IsSortedFunc(g.all, func(x, y replay.Pod) int { return x.From - y.From }) || len(groups[1].pods)+len(groups[2].pods) > 0 {
-		t.Errorf("%+v", g.all)
+	if !slices.IsSortedFunc(g.Pods, func(x, y replay.Pod) int { return x.From - y.From }) || len(groups[1].pods)+len(groups[2].pods) > 0 {
+		t.Errorf("%+v", g.Pods)
 	}
 }
 
@@ -395,7 +395,7 @@ func TestRemovableNodes(t *testing.T) {
 		a := analysisOf(20, time.Hour)
 		f := fleetOf(a, h100, tt.nodes)
 		g := a.byModel(f, []*finding{placedOn(h100, tt.runs...)})[0]
-		order, n, r := g.removable(tt.from, tt.to, tt.budget)
+		order, n, r := g.Removable(tt.from, tt.to, tt.budget)
 		if strings.Join(order, " ") != tt.order || n != tt.n || n > 0 && !r.Feasible(tt.budget) {
 			t.Errorf("%s: %d of %v: %+v", tt.name, n, order, r)
 		}
@@ -426,17 +426,17 @@ func TestRemovalRaisesWaiting(t *testing.T) {
 			n.unavailable = level(44, 48, float64(broken*r.IntN(2)))
 		}
 		g := a.byModel(f, []*finding{placedOn(h100, runs...)})[0]
-		order, n, _ := g.removable(0, 48, 0.05)
+		order, n, _ := g.Removable(0, 48, 0.05)
 		last := -1.0
 		for k := range len(order) + 1 {
-			got := g.without(order[:k], 0, 48, -1)
+			got := g.Without(order[:k], 0, 48, -1)
 			var machines []replay.Node
-			for _, m := range g.machines {
+			for _, m := range g.Nodes {
 				if !slices.Contains(order[:k], m.ID) {
 					machines = append(machines, m)
 				}
 			}
-			want := replay.Run(machines, slices.DeleteFunc(slices.Clone(g.all), func(p replay.Pod) bool {
+			want := replay.Run(machines, slices.DeleteFunc(slices.Clone(g.Pods), func(p replay.Pod) bool {
 				return slices.Contains(order[:k], p.Node)
 			}))
 			if got != want {
@@ -588,7 +588,7 @@ func TestValidationOfNodes(t *testing.T) {
 		order, nodes := singles(6)
 		f := fleetOf(a, h100, nodes)
 		g := a.byModel(f, []*finding{placedOn(h100, tt.runs...)})[0]
-		v := a.validateNodes(g, g.needs(order, 0, 80, a.opt.Advice.Budget))
+		v := a.validateNodes(g, g.Needs(order, 0, 80, a.opt.Advice.Budget))
 		if tt.folds == 0 {
 			if v != nil {
 				t.Errorf("%s: %+v", tt.name, v)
@@ -620,20 +620,20 @@ func TestReserveOfNodes(t *testing.T) {
 		{[8]float64{9, 1, 1, 2, 5, 5, 8, 6}, 0, 11.25, 8}, // 12 are left
 		{[8]float64{9, 9, 9, 9, 9, 9, 9, 15}, 6, 21, 0},
 	} {
-		h := &needs{parts: tt.parts}
+		h := &replay.Needs{Parts: tt.parts}
 		for i := range 21 {
-			h.left = append(h.left, float64(20-i))
+			h.Left = append(h.Left, float64(20-i))
 		}
-		h.order = make([]string, 20)
+		h.Order = make([]string, 20)
 		most := slices.Max(tt.parts[:])
-		if grew, reserved := h.grew(8), h.reserved(most, 8); grew != tt.grew || reserved != tt.reserved || h.back(reserved) != tt.back {
-			t.Errorf("%v: grew by %v, %v have to be left, %d are given back", tt.parts, grew, reserved, h.back(reserved))
+		if grew, reserved := h.Grew(8), h.Reserved(most, 1.25, 8); grew != tt.grew || reserved != tt.reserved || h.Back(reserved) != tt.back {
+			t.Errorf("%v: grew by %v, %v have to be left, %d are given back", tt.parts, grew, reserved, h.Back(reserved))
 		}
 	}
 	// Before the fifth and the sixth eighth, the later half is that of the four and five before it.
-	h := &needs{parts: [8]float64{1, 2, 5, 4, 9}}
-	if h.grew(4) != 3 || h.grew(5) != 4 || h.reserved(5, 4) != 8 {
-		t.Errorf("%v %v %v", h.grew(4), h.grew(5), h.reserved(5, 4))
+	h := &replay.Needs{Parts: [8]float64{1, 2, 5, 4, 9}}
+	if h.Grew(4) != 3 || h.Grew(5) != 4 || h.Reserved(5, 1.25, 4) != 8 {
+		t.Errorf("%v %v %v", h.Grew(4), h.Grew(5), h.Reserved(5, 1.25, 4))
 	}
 }
 

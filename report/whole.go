@@ -210,7 +210,7 @@ func (a *analysis) geometry(q *queue, groups []*fleetNodes) (out []document.Advi
 			}
 			spare := ""
 			for _, n := range sorted(q.unallocated) {
-				_, has := g.allocated[n.node]
+				_, has := g.Used[n.node]
 				if p, ok := gpu.FromResource(n.model); ok && n.cluster == k.cluster && has {
 					free := q.unallocated[n].Values(0, a.p.Steps())
 					slots[n.node] += free.Quantile(0) * float64(shapeOf(gpu, p).Size)
@@ -223,7 +223,7 @@ func (a *analysis) geometry(q *queue, groups []*fleetNodes) (out []document.Advi
 				slots[node] += used
 			}
 			var nodes []replay.Node
-			for _, n := range g.machines {
+			for _, n := range g.Nodes {
 				if gpus := int(math.Ceil(slots[n.ID]/replay.Slots - 1e-9)); gpus > 0 {
 					nodes = append(nodes, replay.Node{ID: n.ID, Class: n.Class, GPUs: min(gpus, n.GPUs), To: n.To})
 				}

@@ -1,0 +1,110 @@
+package replay
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// Fleet are nodes, and all that is placed on them, in the order of Sort.
+type Fleet struct {
+	Nodes []Node
+	Pods  []Pod
+	// Left are the nodes that have left; Used has the GPU-steps in which the GPUs of a node were allocated.
+	Left map[string]bool
+	Used map[string]float64
+}
+
+// Without replays a part of the period without some nodes, and those that have left. It ends as soon as the budget is exceeded; a
+// negative one never is.
+func (f *Fleet) Without(names []string, from, to int, budget float64) Result {
+	removed := map[string]bool{}
+	var nodes []Node
+	for _, n := range f.Nodes {
+		if removed[n.ID] = f.Left[n.ID] || slices.Contains(names, n.ID); !removed[n.ID] {
+			nodes = append(nodes, n)
+		}
+	}
+	var pods []Pod
+	for _, p := range f.Pods {
+		p.From, p.To = max(p.From, from), min(p.To, to)
+		if p.From < p.To && (p.Node == "" || !removed[p.Node]) {
+			pods = append(pods, p)
+		}
+	}
+	return Within(nodes, pods, budget)
+}
+
+// Removable finds how many nodes, least used first, a part of the period would not have needed.
+func (f *Fleet) Removable(from, to int, budget float64) (order []string, n int, r Result) {
+	least := slices.SortedFunc(slices.Values(f.Nodes), func(x, y Node) int {
+		return cmp.Or(cmp.Compare(f.Used[x.ID]/float64(max(1, x.GPUs)), f.Used[y.ID]/float64(max(1, y.GPUs))),
+			strings.Compare(x.ID, y.ID))
+	})
+	for _, x := range least {
+		if !f.Left[x.ID] {
+			order = append(order, x.ID)
+		}
+	}
+	low, high := 0, len(order)+1 // low is feasible, high is not
+	for high-low > 1 {
+		mid := (low + high) / 2
+		if x := f.Without(order[:mid], from, to, budget); x.Feasible(budget) {
+			low, r = mid, x
+		} else {
+			high = mid
+		}
+	}
+	return order, low, r
+}
+
+// Needs are the GPUs of the nodes that each eighth of a history needed.
+type Needs struct {
+	// Order has the nodes that could be given back, Left the GPUs of the others if none, one, two, ... of them are.
+	Order []string
+	Left  []float64
+	// From is the begin of each eighth, and the end.
+	From  [9]int
+	Parts [8]float64
+}
+
+// Needs replays the eighths of a part of the period.
+func (f *Fleet) Needs(order []string, from, to int, budget float64) *Needs {
+	h := &Needs{Order: order, Left: make([]float64, len(order)+1), From: [9]int{from}}
+	for i := len(order) - 1; i >= 0; i-- {
+		for _, m := range f.Nodes {
+			if m.ID == order[i] {
+				h.Left[i] = h.Left[i+1] + float64(m.GPUs)
+			}
+		}
+	}
+	for i := range h.Parts {
+		h.From[i+1] = from + (i+1)*(to-from)/len(h.Parts)
+		_, n, _ := f.Removable(h.From[i], h.From[i+1], budget)
+		h.Parts[i] = h.Left[n]
+	}
+	return h
+}
+
+// Grew is by how much one of the eighths before number i needed more than all before it. The first half of them only shows what
+// was needed.
+func (h *Needs) Grew(i int) (most float64) {
+	for k := (i + 1) / 2; k < i; k++ {
+		most = max(most, h.Parts[k]-slices.Max(h.Parts[:k]))
+	}
+	return most
+}
+
+// Reserved is what has to be left before eighth number i if so much was needed until then: with headroom, as of a size, or what was
+// added before.
+func (h *Needs) Reserved(need, headroom float64, i int) float64 {
+	return max(headroom*need, need+h.Grew(i))
+}
+
+// Back is how many nodes can be given back if the others have to have some GPUs.
+func (h *Needs) Back(gpus float64) (n int) {
+	for n < len(h.Order) && h.Left[n+1] >= gpus-1e-9 {
+		n++
+	}
+	return n
+}
