@@ -316,7 +316,7 @@ func TestIdlePods(t *testing.T) {
 	a := adviceOn(t, d, d.Workloads[0].ID)
 	near(t, "saved", a.SavedHours, 240)
 	near(t, "saved GPUs", a.SavedGPUs, 1)
-	if a.Reason != "idle_pods" || a.Change != "# 1 pods fewer; idle now: app-b\nkubectl -n team scale deployment/app --replicas=1" ||
+	if a.Reason != "idle_pods" || a.Change != "# 1 pod fewer; idle now: app-b\nkubectl -n team scale deployment/app --replicas=1" ||
 		!strings.HasPrefix(a.Evidence, "1 of its pods, with 1 GPU, have not been busy for 10.0 days") {
 		t.Errorf("%+v", a)
 	}

@@ -3,9 +3,9 @@ package report
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/report/change"
 	"github.com/gpu-exporter/gpu-exporter/report/demand"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
@@ -101,8 +101,11 @@ func (a *analysis) advise(l *load, r *document.Workload, steps int) []document.A
 		}
 		if ad == nil {
 			ad, reason = a.size(l, r, steps)
-			if x := a.replicas(l, r, steps); x != nil && (ad == nil || better(x, ad)) {
+			x, other := a.replicas(l, r, steps)
+			if x != nil && (ad == nil || better(x, ad)) {
 				ad = x
+			} else if ad == nil && other.Code != "" {
+				reason = other
 			}
 		}
 	}
@@ -326,7 +329,7 @@ func (a *analysis) fewer(l *load, r *document.Workload) *document.Advice {
 		}
 	}
 	atLeast := a.opt.Advice.Observed
-	if strings.EqualFold(r.Kind, "job") {
+	if gpu.KindOf(r.Kind).Ends {
 		atLeast = a.opt.Advice.Idle // what it did is the whole of it
 	}
 	if weighed == 0 || affected < 0.8*weighed || exceeded > a.opt.Advice.Budget*compared ||

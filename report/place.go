@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/report/demand"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/mig"
@@ -73,8 +74,8 @@ func (a *analysis) runs(l *load) []run {
 			out = append(out, n)
 		}
 	}
-	// Pods of a Job or StatefulSet that start in the same step belong together; replicas of a service do not.
-	if k := strings.ToLower(l.key.kind); k != "job" && k != "statefulset" || len(out) < 2 {
+	// Pods of a gang that start in the same step belong together, as those of a StatefulSet may; replicas do not.
+	if k := gpu.KindOf(l.key.kind); k.Pods == gpu.Alone || k.Pods == gpu.Interchangeable || len(out) < 2 {
 		for i := range out {
 			out[i].Gang = ""
 		}

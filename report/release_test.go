@@ -256,7 +256,7 @@ func TestReleaseWording(t *testing.T) {
 		// The other pod is not busy either: it is too young.
 		{list: []*allocation{idle("b", "u"), on("a", "v", 230, hoursOf(10, "0"))}, title: "Release 1 GPU of app", reason: "never_used",
 			evidence: "1 GPU allocated for 10.0 days: no kernel ran, and no process had memory.", risk: monthly + "10.0 days" + asked,
-			change: "# 1 pods fewer; idle now: b\nkubectl -n team scale deployment/app --replicas=1"},
+			change: "# 1 pod fewer; idle now: b\nkubectl -n team scale deployment/app --replicas=1"},
 	} {
 		ad, _ := releaseOf(240, tt.row, tt.list...)
 		if ad == nil {

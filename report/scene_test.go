@@ -67,9 +67,10 @@ func (s *scene) node(name, model string, gpus float64, in states, exists func(in
 	add(metric.RuleCount, l, gpus)
 }
 
-// job is a workload: a Deployment in the namespace team with an H100 for each of its pods, for all of the period.
+// job is a workload: by default a Deployment in the namespace team with an H100 for each of its pods, for all of the period.
 type job struct {
 	name, model, resource string
+	kind                  string
 	node                  string
 	from, to              time.Time
 	busy                  func(int64) float64 // of one GPU
@@ -84,6 +85,9 @@ type job struct {
 func (j *job) defaults() {
 	if j.name == "" {
 		j.name = "app"
+	}
+	if j.kind == "" {
+		j.kind = "Deployment"
 	}
 	if j.model == "" {
 		j.model = h100
@@ -137,7 +141,7 @@ func (s *scene) rules(j job, n float64) {
 	j.defaults()
 	busy, idle, gap := j.states()
 	is := func(v float64) reporttest.At { return during(j.from, j.to, constant(v)) }
-	l := map[string]string{"namespace": "team", "workload_type": "Deployment", "workload": j.name, "model": j.model}
+	l := map[string]string{"namespace": "team", "workload_type": j.kind, "workload": j.name, "model": j.model}
 	s.add(metric.RuleAllocated, l, is(n*j.share))
 	s.add(metric.RuleObserved, l, is(n))
 	s.add(metric.RuleBusy, l, times(n, busy))
@@ -172,7 +176,7 @@ func (s *scene) allocate(j job) {
 		s.add(metric.RawUnused, with(l, "state", "idle"), idle)
 		s.add(metric.RawShare, with(l, "resource", j.resource), is(j.share))
 		s.add(metric.RawMemory, l, j.used())
-		s.add(metric.RuleOwners, map[string]string{"namespace": "team", "pod": pod, "workload_type": "Deployment",
+		s.add(metric.RuleOwners, map[string]string{"namespace": "team", "pod": pod, "workload_type": j.kind,
 			"workload": j.name}, constant(1))
 		s.add(metric.RawInfo, with(gpu, "model", j.model), constant(1))
 		s.add(metric.RawTotal, gpu, constant(81559<<20))

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/report/change"
 	"github.com/gpu-exporter/gpu-exporter/report/demand"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
@@ -19,12 +19,28 @@ type service struct {
 	pods   int           // at the end of the period
 	gpus   float64       // of each pod
 	demand *series.Track // busy GPUs of all pods
+	doubt  string        // why its pods may not be replicas
 }
 
-// serviceOf returns the service that a workload is; ok is false if its pods are not interchangeable.
+// alike compares the memory of pods: replicas of one model differ by less than a tenth, shards of data by more.
+func (a *analysis) alike(l *load) (lowest, highest float64) {
+	medians := map[string]float64{}
+	for _, x := range l.allocations {
+		if v := x.memory.Values(0, a.p.Steps()); a.lasts(x.busy.End(), a.p.Steps()) && len(v) > 0 {
+			medians[x.key.pod] += v.Quantile(0.5)
+		}
+	}
+	lowest = math.Inf(1)
+	for _, v := range medians {
+		lowest, highest = min(lowest, v), max(highest, v)
+	}
+	return lowest, highest
+}
+
+// serviceOf returns the service that a workload is; ok is false if its pods are not replicas of each other.
 func (a *analysis) serviceOf(l *load, r *document.Workload) (s service, ok bool) {
-	switch strings.ToLower(r.Kind) {
-	case "job", "cronjob", "pod", "daemonset":
+	kind := gpu.KindOf(r.Kind)
+	if kind.Pods != gpu.Interchangeable && kind.Pods != gpu.Ordered {
 		return s, false
 	}
 	pods := map[string]bool{}
@@ -33,7 +49,10 @@ func (a *analysis) serviceOf(l *load, r *document.Workload) (s service, ok bool)
 			pods[x.key.pod] = true
 		}
 	}
-	s = service{len(pods), 0, l.track(qBusy)}
+	s = service{pods: len(pods), demand: l.track(qBusy)}
+	if kind.Pods == gpu.Ordered {
+		s.doubt = "pods of a " + kind.Name + " may have data of their own"
+	}
 	if len(l.allocations) == 0 {
 		s.pods = int(l.sum[qPods] + 0.5)
 	}
@@ -54,10 +73,20 @@ func without(t *series.Track, part series.Span) series.Sample {
 }
 
 // replicas finds services that need fewer pods, all of the time or in the hours of the day in which demand is low.
-func (a *analysis) replicas(l *load, r *document.Workload, steps int) *document.Advice {
+func (a *analysis) replicas(l *load, r *document.Workload, steps int) (*document.Advice, sizing.Reason) {
 	s, ok := a.serviceOf(l, r)
-	if _, judged := a.judged(l, r, steps); !ok || !judged {
-		return nil
+	if !ok {
+		return nil, sizing.Reason{}
+	}
+	if reason, judged := a.judged(l, r, steps); !judged {
+		return nil, reason
+	}
+	switch lowest, highest := a.alike(l); {
+	case highest == 0 && s.doubt == "":
+		s.doubt = "the memory of its pods is unknown, which would show whether they are replicas"
+	case highest > 1.1*lowest:
+		return nil, sizing.Reason{Code: "pods_differ", Text: fmt.Sprintf("its pods use %s to %s of memory: they are no replicas",
+			units.GiB(lowest), units.GiB(highest))}
 	}
 	all := s.demand.Values(0, a.p.Steps())
 	// For what has to be expected; if that takes all of them, for what was, which is not sure.
@@ -75,8 +104,11 @@ func (a *analysis) replicas(l *load, r *document.Workload, steps int) *document.
 	if scheduled {
 		saved += night
 	}
-	if n >= s.pods && !scheduled || r.Rhythm == "" {
-		return nil
+	switch {
+	case r.Rhythm == "":
+		return nil, unknownRhythm(a.p)
+	case n >= s.pods && !scheduled:
+		return nil, sizing.Reason{}
 	}
 	ad := a.adviceFor(r, document.AdviseReplicas, "low_demand", saved)
 	least, most := n, n
@@ -95,11 +127,11 @@ func (a *analysis) replicas(l *load, r *document.Workload, steps int) *document.
 	if n == 2 {
 		ad.Alternatives = "Two remain, so that one may fail."
 	}
-	ad.ChangeIn, ad.Change = "autoscaler or workload", change.Replicas(r, n, n, 0, 0)
+	ad.ChangeIn, ad.Change = "autoscaler or workload", change.Replicas(r, s.pods, n, n, 0, 0)
 	if scheduled {
 		ad.Reason = "daily_demand"
 		ad.Title = fmt.Sprintf("Run %s with %d replicas by day and %d from %02d:00 to %02d:00", r.Name, n, low, from, to)
-		ad.Change = change.Replicas(r, n, low, from, to)
+		ad.Change = change.Replicas(r, s.pods, n, low, from, to)
 	}
 	var v demand.Validation
 	for _, f := range demand.Folds(a.p.Steps()) {
@@ -113,12 +145,15 @@ func (a *analysis) replicas(l *load, r *document.Workload, steps int) *document.
 	if ad.Confidence = a.confidence(r, ad.Validation, steps); ad.Confidence == "high" && float64(n)*s.gpus < 2*all.Top() {
 		ad.Confidence = "medium"
 	}
-	if !sure {
+	if !sure || s.doubt != "" {
 		ad.Confidence = "low"
+	}
+	if s.doubt != "" {
+		ad.Evidence += " Confidence is low: " + s.doubt + "."
 	}
 	l.followed.replicas = n
 	ad.Risk = "medium: requests queue if the demand grows; let an autoscaler have the old number as its maximum"
-	return &ad
+	return &ad, sizing.Reason{}
 }
 
 // quietHeadroom is that of hours with low demand: what grows a little there soon exceeds the few replicas that are left.

@@ -17,7 +17,9 @@ func serving(a *analysis, pods int, gpus float64, busy series.Track) (*load, *do
 	l, steps := &load{}, a.p.Steps()
 	l.tracks[qBusy], l.tracks[qAllocated] = busy, level(0, steps, float64(pods)*gpus)
 	for i := range pods {
-		l.allocations = append(l.allocations, allocated(fmt.Sprint("p", i), "n", fmt.Sprint("g", i), level(0, steps, 0)))
+		x := allocated(fmt.Sprint("p", i), "n", fmt.Sprint("g", i), level(0, steps, 0))
+		x.memory = level(0, steps, 30*gib)
+		l.allocations = append(l.allocations, x)
 	}
 	now := float64(pods) * gpus
 	return l, &document.Workload{ID: "w", Name: "app", Namespace: "team", Kind: "Deployment", Coverage: 1, Rhythm: "day", GPUsNow: now,
@@ -46,6 +48,9 @@ func TestServices(t *testing.T) {
 	}{
 		{"a Deployment", func(*load, *document.Workload) {}, 3, 2, true},
 		{"a StatefulSet", func(_ *load, r *document.Workload) { r.Kind = "StatefulSet" }, 3, 2, true},
+		{"a LeaderWorkerSet", func(_ *load, r *document.Workload) { r.Kind = "LeaderWorkerSet" }, 0, 0, false},
+		{"a kind that is not in the table", func(_ *load, r *document.Workload) { r.Kind = "XJob" }, 0, 0, false},
+		{"as kube-state-metrics spells it", func(_ *load, r *document.Workload) { r.Kind = "rollout" }, 3, 2, true},
 		{"a Job", func(_ *load, r *document.Workload) { r.Kind = "Job" }, 0, 0, false},
 		{"a CronJob", func(_ *load, r *document.Workload) { r.Kind = "CronJob" }, 0, 0, false},
 		{"a Pod", func(_ *load, r *document.Workload) { r.Kind = "Pod" }, 0, 0, false},
@@ -148,7 +153,7 @@ func TestReplicasOfAService(t *testing.T) {
 		if !strings.HasPrefix(tt.name, "by day") {
 			r.Rhythm = "week"
 		}
-		ad := a.replicas(l, r, 240)
+		ad, _ := a.replicas(l, r, 240)
 		if ad == nil || tt.title == "" {
 			if ad != nil || tt.title != "" {
 				t.Errorf("%s: %+v", tt.name, ad)
@@ -179,7 +184,7 @@ func TestReplicasOfAService(t *testing.T) {
 		a := analysisOf(240, time.Hour)
 		l, r := serving(a, 10, 1, byHour(240, 8, 18, 9, 0.1))
 		change(r)
-		if ad := a.replicas(l, r, 240); ad != nil {
+		if ad, _ := a.replicas(l, r, 240); ad != nil {
 			t.Errorf("%s: %+v", name, ad)
 		}
 	}
@@ -193,7 +198,7 @@ func TestSavedHoursOfReplicas(t *testing.T) {
 		l.tracks[qAllocated].V[k], l.tracks[qAllocated].V[24+k] = 5, 20
 	}
 	// Seven remain: none is saved on the first day, 13 on the second, 3 on the other eight.
-	if ad := a.replicas(l, r, 240); ad == nil || math.Abs(ad.SavedHours-24*(13+8*3)) > 1e-6 {
+	if ad, _ := a.replicas(l, r, 240); ad == nil || math.Abs(ad.SavedHours-24*(13+8*3)) > 1e-6 {
 		t.Errorf("%+v", ad)
 	}
 }
@@ -222,7 +227,7 @@ func TestQuietHours(t *testing.T) {
 		for k := range l.tracks[qAllocated].V {
 			l.tracks[qAllocated].V[k] = float32(r.IntN(12))
 		}
-		s := service{10, gpus, l.track(qBusy)}
+		s := service{10, gpus, l.track(qBusy), ""}
 		// need is the number of replicas in hours of the day, and saved what they would save.
 		choice := func(from, length int) (need int, saved float64) {
 			in := func(k int) bool { return (a.p.Begin(k).In(zone).Hour()-from+24)%24 < length }
@@ -291,9 +296,51 @@ func TestFirstOfEqualQuietHours(t *testing.T) {
 	} {
 		l := &load{}
 		l.tracks[qBusy], l.tracks[qAllocated] = tt.busy, tt.allocated
-		low, from, to, saved := a.quietHours(l, service{10, 1, l.track(qBusy)}, tt.n, 1)
+		low, from, to, saved := a.quietHours(l, service{10, 1, l.track(qBusy), ""}, tt.n, 1)
 		if got := fmt.Sprintf("%d from %d to %d: %.4g", low, from, to, saved); got != tt.want {
 			t.Errorf("%s, want %s", got, tt.want)
+		}
+	}
+}
+
+// Six pods that are hardly busy: fewer run only if their kind has replicas and their memory is that of replicas.
+func TestKindsWithReplicas(t *testing.T) {
+	for _, tt := range []struct {
+		kind   string
+		differ float64 // more memory of each pod than of the one before it
+		want   string  // confidence; else the code of no advice or of other advice
+		change string
+	}{
+		{"Deployment", 0, "high", "scale deployment/app --replicas=2"},
+		{"Deployment", 1, "high", "scale deployment/app --replicas=2"}, // 50 to 55 GiB
+		{"Deployment", 4, "pods_differ", ""},
+		{"rollout", 0, "high", "scale rollouts.argoproj.io/app --replicas=2"},
+		{"KnativeService", 0, "high", "min-scale: \"2\""},
+		{"InferenceService", 0, "high", "minReplicas: 2"},
+		{"StatefulSet", 0, "low", "scale statefulset/app --replicas=2"},
+		{"StatefulSet", 4, "pods_differ", ""},
+		{"LeaderWorkerSet", 0, "memory_too_high", ""}, {"JobSet", 0, "memory_too_high", ""},
+		{"PyTorchJob", 0, "memory_too_high", ""}, {"RayCluster", 0, "memory_too_high", ""},
+		{"VolcanoJob", 0, "memory_too_high", ""}, {"Workflow", 0, "memory_too_high", ""}, {"Notebook", 0, "memory_too_high", ""},
+		{"daemonset", 0, "memory_too_high", ""}, {"XJob", 0, "memory_too_high", ""},
+	} {
+		var s scene
+		s.node("n1", h100, 6, states{"busy": 0.3, "gap": 5.7}, nil)
+		end := monday.Add(20 * day)
+		for i := range 6 {
+			s.allocate(job{kind: tt.kind, memory: (50 + tt.differ*float64(i)) * gib, to: end, busy: hourOf(0, 24, 0.05, 0),
+				pods: []string{fmt.Sprint("app-", i)}, gpus: []string{fmt.Sprint("g", i)}})
+		}
+		s.rules(job{kind: tt.kind, memory: 50 * gib, to: end, busy: hourOf(0, 24, 0.05, 0)}, 6)
+		d := s.must(t, func(o *Options) { o.To = end })
+		w := d.Workloads[0]
+		got, change := w.NoAdvice, ""
+		if w.Advice == document.AdviseReplicas {
+			a := ofCode(t, d, document.AdviseReplicas)
+			got, change = a.Confidence, a.Change
+		}
+		if got != tt.want || !strings.Contains(change, tt.change) {
+			t.Errorf("%s: %s %s\n%s", tt.kind, w.Advice, got, change)
 		}
 	}
 }

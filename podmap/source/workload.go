@@ -3,28 +3,17 @@ package source
 import (
 	"strconv"
 	"strings"
-)
 
-// operatorLabels are the labels in which operators name the object that a user created, however many objects are
-// between it and the pod.
-var operatorLabels = []struct{ label, kind string }{
-	{"leaderworkerset.sigs.k8s.io/name", "LeaderWorkerSet"},
-	{"jobset.sigs.k8s.io/jobset-name", "JobSet"},
-	{"ray.io/cluster", "RayCluster"},
-	{"volcano.sh/job-name", "VolcanoJob"},
-	{"workflows.argoproj.io/workflow", "Workflow"},
-	{"serving.knative.dev/service", "KnativeService"},
-	{"serving.kserve.io/inferenceservice", "InferenceService"},
-	{"notebook-name", "Notebook"},
-}
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
 
 // Workload returns the kind and the name of the object that a user created for the pod: the Deployment of a ReplicaSet,
 // the CronJob of a Job, else the owner itself, and the pod where it has no owner. It is derived from the pod's own
 // metadata, without a query for other objects.
 func (p *Pod) Workload(name string) (kind, workload string) {
-	for _, o := range operatorLabels {
-		if name := p.Labels[o.label]; name != "" {
-			return o.kind, name
+	for _, k := range gpu.Kinds() {
+		if name := p.Labels[k.Label]; name != "" && k.Label != "" {
+			return k.Name, name
 		}
 	}
 	switch p.OwnerKind {

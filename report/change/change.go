@@ -5,34 +5,39 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/kube"
 	"github.com/gpu-exporter/gpu-exporter/report/sizing"
+	"github.com/gpu-exporter/gpu-exporter/report/units"
 )
 
 // Release is the command that releases GPUs: those of the whole workload, or of some idle pods.
 func Release(r *document.Workload, whole bool, idle []string) (where, text string) {
-	kind, namespace := strings.ToLower(r.Kind), kube.Shell(r.Namespace)
-	scalable := kind == "deployment" || kind == "statefulset" || kind == "replicaset"
-	scale := func(replicas int) string {
-		return fmt.Sprintf("kubectl -n %s scale %s/%s --replicas=%d", namespace, kind, kube.Shell(r.Name), replicas)
-	}
+	kind, namespace := gpu.KindOf(r.Kind), kube.Shell(r.Namespace)
 	remove := func(words ...string) string { return "kubectl -n " + namespace + " delete " + kube.Operands(words...) }
 	switch {
 	case r.Namespace == "":
 		return "host", "Ask the owner of " + r.Kind + " " + r.Name + " to stop it."
-	case !whole && scalable:
-		return "shell", fmt.Sprintf("# %d pods fewer; idle now: %s\n%s", len(idle),
-			kube.OneLine(strings.Join(idle, ", ")),
-			scale(max(0, r.Pods-len(idle))))
+	case !whole && kind.Scales:
+		return "shell", fmt.Sprintf("# %s fewer; idle now: %s\n%s%d", units.Count(float64(len(idle)), "pod"),
+			kube.OneLine(strings.Join(idle, ", ")), scale(r), max(0, r.Pods-len(idle)))
+	case !whole && kind.Pods == gpu.Together:
+		return "workload", fmt.Sprintf("# Its pods belong together, and a deleted one is started again: ask the owner to run it without %s.",
+			kube.OneLine(strings.Join(idle, ", ")))
 	case !whole:
 		return "shell", remove(append([]string{"pod"}, idle...)...)
-	case scalable:
-		return "shell", scale(0)
-	case r.OwnerFrom == kube.Itself || kind == "pod":
+	case kind.Scales:
+		return "shell", scale(r) + "0"
+	case r.OwnerFrom == kube.Itself:
 		return "shell", remove("pod", r.Name)
 	}
-	return "shell", remove(kind, r.Name)
+	return "shell", remove(kind.Resource, r.Name)
+}
+
+// scale is the command that sets the number of pods, without the number.
+func scale(r *document.Workload) string {
+	return fmt.Sprintf("kubectl -n %s scale %s/%s --replicas=", kube.Shell(r.Namespace), gpu.KindOf(r.Kind).Resource, kube.Shell(r.Name))
 }
 
 // Size is what makes a workload smaller, for the pod and for the node.
@@ -71,15 +76,23 @@ sharing:
 	return "device plugin", text
 }
 
-// Replicas is what sets the number of replicas: for good, or by a schedule in the hours from one to another.
-func Replicas(r *document.Workload, high, low, from, to int) (text string) {
-	target := fmt.Sprintf("kubectl -n %s scale %s/%s --replicas=", kube.Shell(r.Namespace), strings.ToLower(r.Kind), kube.Shell(r.Name))
-	if from == to {
-		return fmt.Sprintf("%s%d\n# or an autoscaler on the metric of its requests, from %d to the number of today", target, high, high)
+// Replicas is what sets the number of replicas of now: for good, or by a schedule in the hours from one to another.
+func Replicas(r *document.Workload, now, high, low, from, to int) (text string) {
+	switch kind := gpu.KindOf(r.Kind); {
+	case kind.Name == "KnativeService":
+		return fmt.Sprintf(`# spec.template.metadata.annotations; between the two its requests set the number
+autoscaling.knative.dev/min-scale: "%d"
+autoscaling.knative.dev/max-scale: "%d"`, low, now)
+	case kind.Name == "InferenceService":
+		return fmt.Sprintf("# between the two its requests set the number\nspec:\n  predictor:\n    minReplicas: %d\n    maxReplicas: %d",
+			low, now)
+	case from == to:
+		return fmt.Sprintf("%s%d\n# or an autoscaler on the metric of its requests, from %d to %d, the number of today",
+			scale(r), high, high, now)
 	}
 	return fmt.Sprintf(`# KEDA: a ScaledObject with two triggers of type cron, or a CronJob each
 # at %02d:00
 %s%d
 # at %02d:00
-%s%d`, from, target, low, to, target, high)
+%s%d`, from, scale(r), low, to, scale(r), high)
 }

@@ -22,7 +22,12 @@ func TestRelease(t *testing.T) {
 		{"deployment", "shell", "kubectl -n team scale deployment/app --replicas=0", of("Deployment", kube.Recorded), true},
 		{"two of three", "shell", "# 2 pods fewer; idle now: a, b\nkubectl -n team scale statefulset/app --replicas=1",
 			of("StatefulSet", kube.Recorded), false},
-		{"pods of a job", "shell", "kubectl -n team delete pod a b", of("Job", kube.Recorded), false},
+		{"pods of a group", "workload", "# Its pods belong together, and a deleted one is started again: ask the owner to run it " +
+			"without a, b.", of("LeaderWorkerSet", kube.Recorded), false},
+		{"pods of a daemon set", "shell", "kubectl -n team delete pod a b", of("daemonset", kube.Recorded), false},
+		{"an operator's kind", "shell", "kubectl -n team delete jobs.batch.volcano.sh app", of("VolcanoJob", kube.Recorded), true},
+		{"rollout", "shell", "kubectl -n team scale rollouts.argoproj.io/app --replicas=0", of("Rollout", kube.Recorded), true},
+		{"unknown kind", "shell", "kubectl -n team delete xjob app", of("XJob", kube.Recorded), true},
 		{"job", "shell", "kubectl -n team delete job app", of("Job", kube.Recorded), true},
 		{"pod", "shell", "kubectl -n team delete pod app", of("Pod", kube.Recorded), true},
 		{"stands for itself", "shell", "kubectl -n team delete pod app", of("x", kube.Itself), true},
@@ -65,10 +70,19 @@ func TestSizeAndReplicas(t *testing.T) {
 	where, text = Size(w, &sizing.Size{Replicas: 4})
 	holds(where, text, "device plugin", "--gpu-memory-utilization=0.23", "MEM_FRACTION=0.23", "fraction(0.23)")
 	const scale = "kubectl -n team scale deployment/app --replicas="
-	if got := Replicas(w, 7, 7, 0, 0); got != scale+"7\n# or an autoscaler on the metric of its requests, from 7 to the number of today" {
+	if got := Replicas(w, 9, 7, 7, 0, 0); got != scale+"7\n# or an autoscaler on the metric of its requests, from 7 to 9, the number of today" {
 		t.Error(got)
 	}
-	if got := Replicas(w, 24, 4, 18, 6); !strings.HasSuffix(got, "\n# at 18:00\n"+scale+"4\n# at 06:00\n"+scale+"24") {
+	w.Kind = "knativeservice"
+	if got := Replicas(w, 9, 7, 4, 18, 6); !strings.Contains(got, `min-scale: "4"`) || !strings.Contains(got, `max-scale: "9"`) {
+		t.Error(got)
+	}
+	w.Kind = "InferenceService"
+	if got := Replicas(w, 9, 7, 7, 0, 0); !strings.HasSuffix(got, "minReplicas: 7\n    maxReplicas: 9") {
+		t.Error(got)
+	}
+	w.Kind = "deployment"
+	if got := Replicas(w, 30, 24, 4, 18, 6); !strings.HasSuffix(got, "\n# at 18:00\n"+scale+"4\n# at 06:00\n"+scale+"24") {
 		t.Error(got)
 	}
 }
