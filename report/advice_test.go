@@ -340,7 +340,7 @@ func TestIdleGPUsOfAPod(t *testing.T) {
 	s.node("n1", h100, 8, states{"busy": 8}, nil)
 	j := job{name: "train", busy: between(monday, tenDays, 0.9, 0), memory: 16 * gib, pods: []string{"train-x", "train-x"}}
 	s.job(j)
-	j.busy, j.pods, j.gpus = no, []string{"train-x"}, []string{"GPU-idle"}
+	j.busy, j.pods, j.gpus, j.memory = no, []string{"train-x"}, []string{"GPU-idle"}, 0.4*gib
 	s.allocate(j)
 	d := s.must(t, nil)
 	a := ofCode(t, d, "fewer_gpus")

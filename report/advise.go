@@ -96,11 +96,14 @@ func (a *analysis) advise(l *load, r *document.Workload, steps int) []document.A
 		reason = sizing.Reason{Code: "activity_unknown",
 			Text: "the activity of its GPUs cannot be measured: MIG before Hopper, or sharing without visible processes"}
 	default:
+		var blocked sizing.Reason
 		if ad = a.release(l, r); ad == nil {
-			ad = a.fewer(l, r)
+			ad, blocked = a.fewer(l, r)
 		}
 		if ad == nil {
-			ad, reason = a.size(l, r, steps)
+			if ad, reason = a.size(l, r, steps); blocked.Code != "" {
+				reason = blocked
+			}
 			x, other := a.replicas(l, r, steps)
 			if x != nil && (ad == nil || better(x, ad)) {
 				ad = x
@@ -278,17 +281,49 @@ func (a *analysis) validateRelease(l *load) *document.Validation {
 // idleRank is the fraction of the busiest GPU's busy time below which a GPU of the same pod counts as idle.
 const idleRank = 0.1
 
+// contextMemory is at least that of a CUDA context: a process may have one on each GPU that it can see, whatever it does there.
+const contextMemory = 1 << 30
+
+// spare is how many of a pod's idle GPUs it can do without: what they have in memory above a context has to fit beside the others,
+// and the ranks that are left divide those of today, because each takes an equal part of layers or of the batch. GPUs without memory in
+// use have no rank. known is false if the memory of one is unknown.
+func (a *analysis) spare(list, idle []gpuCase) (n int, known bool, kept float64) {
+	memory, total, ranks := 0.0, a.facts.byModel[list[0].model], len(list)
+	known = total > 0
+	for _, c := range list {
+		values := c.memory.Values(c.from, c.until)
+		known = known && len(values) > 0
+		top := values.Top()
+		if slices.ContainsFunc(idle, func(i gpuCase) bool { return i.allocation == c.allocation }) {
+			top = max(0, top-contextMemory)
+			if kept += top; top == 0 {
+				ranks--
+			}
+		}
+		memory += top
+	}
+	for n = len(idle); n > 0; n-- {
+		left := len(list) - n
+		if total == 0 || left >= ranks || memory <= 0.95*total*float64(left) && ranks%left == 0 {
+			break
+		}
+	}
+	return n, known, kept
+}
+
 // fewer finds pods of several GPUs of which some are idle, and replays them on the rest: what all of them did together
 // must not exceed it.
-func (a *analysis) fewer(l *load, r *document.Workload) *document.Advice {
+func (a *analysis) fewer(l *load, r *document.Workload) (*document.Advice, sizing.Reason) {
 	pods := map[string][]gpuCase{}
 	for _, x := range l.allocations {
 		if c, ok := caseOf(x, a.p.Steps()); ok && x.typical > 0 {
 			pods[c.key.pod] = append(pods[c.key.pod], c)
 		}
 	}
-	var hours, idleHours, idleGPUs, gpus, weighed, affected, exceeded, compared float64
-	fewest, most := 1<<30, 0
+	var hours, idleGPUs, gpus, weighed, affected, exceeded, compared float64
+	var saved [][]float64 // hours of each idle GPU of each pod
+	var blocked sizing.Reason
+	fewest, most, sure, ranked := 1<<30, 0, r.Coverage >= a.opt.Advice.Coverage, false
 	for _, pod := range sortedKeys(pods) {
 		list, length, busiest := pods[pod], 0.0, 0.0
 		for _, c := range list {
@@ -298,31 +333,40 @@ func (a *analysis) fewer(l *load, r *document.Workload) *document.Advice {
 		if len(list) < 2 || a.p.Duration(int(length)) < a.opt.Advice.Idle || busiest < 0.1 {
 			continue
 		}
-		idle := 0
+		var idle []gpuCase
 		var sum, most1 series.Track
+		var each []float64
 		for _, c := range list {
 			for k, v := range c.busy.All() {
 				sum.Add(k, v)
 			}
 			// The start of a program uses every GPU, and a rank that waits for the others runs a kernel now and then.
 			if c.busySum < idleRank*busiest*c.length() && float64(c.busy.Count()) >= a.opt.Advice.Coverage*c.length() {
-				idle++
-				idleHours += c.length() * c.typical * a.p.StepHours()
+				idle = append(idle, c)
+				each = append(each, c.length()*c.typical*a.p.StepHours())
 				most1.Plus(&c.busy)
 			}
 		}
 		weighed += length * float64(len(list))
 		hours += length * a.p.StepHours()
 		most = max(most, len(list))
-		if idle > 0 {
+		n, known, kept := a.spare(list, idle)
+		if n < len(idle) {
+			blocked = sizing.Reason{Code: "memory_too_high", Text: fmt.Sprintf("%d of %d GPUs of a pod are idle, but %s in their memory "+
+				"do not fit beside the others, or as many ranks as are left do not divide those of today", len(idle), len(list),
+				units.GiB(kept))}
+		}
+		if n > 0 {
+			sure, ranked = sure && known, ranked || kept > 0
+			saved = append(saved, each)
 			affected += length * float64(len(list))
-			fewest = min(fewest, idle)
-			idleGPUs += float64(idle)
+			fewest = min(fewest, n)
+			idleGPUs += float64(len(idle))
 			gpus += float64(len(list))
 			for k, v := range sum.All() {
 				compared++
 				// What the idle ones did has to fit beside the others.
-				if v > float64(len(list)-idle) && most1.Or(k, 0) > 0.05 {
+				if v > float64(len(list)-n) && most1.Or(k, 0) > 0.05 {
 					exceeded++
 				}
 			}
@@ -334,7 +378,14 @@ func (a *analysis) fewer(l *load, r *document.Workload) *document.Advice {
 	}
 	if weighed == 0 || affected < 0.8*weighed || exceeded > a.opt.Advice.Budget*compared ||
 		hours < atLeast.Hours()*19/20 {
-		return nil
+		return nil, blocked
+	}
+	idleHours := 0.0
+	for _, each := range saved {
+		slices.Sort(each)
+		for _, h := range each[:fewest] {
+			idleHours += h
+		}
 	}
 	ad := a.adviceFor(r, document.AdviseFewer, "idle_gpus", idleHours)
 	ad.Title = fmt.Sprintf("Request %d instead of %d GPUs for each pod of %s", most-fewest, most, r.Name)
@@ -346,10 +397,13 @@ func (a *analysis) fewer(l *load, r *document.Workload) *document.Advice {
 		"one GPU)"
 	ad.ChangeIn, ad.Change = "pod template", fmt.Sprintf("resources:\n  limits:\n    nvidia.com/gpu: %d   "+
 		"# and as many ranks (torchrun --nproc-per-node=%[1]d)", most-fewest)
+	if ranked {
+		ad.Risk += "; the idle GPUs have memory of ranks: their number must divide layers, heads or batch"
+	}
 	ad.Replay = &document.Replay{Pods: len(pods), OccupiedHours: r.Allocated - idleHours, Throttled: over(exceeded, compared)}
-	if ad.Confidence = "medium"; r.Coverage < a.opt.Advice.Coverage {
+	if ad.Confidence = "medium"; !sure {
 		ad.Confidence = "low"
 	}
 	l.followed.fewer = fewest
-	return &ad
+	return &ad, sizing.Reason{}
 }

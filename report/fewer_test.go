@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/gpu-exporter/gpu-exporter/report/document"
@@ -22,6 +23,8 @@ func TestFewer(t *testing.T) {
 		evidence   string
 		confidence string
 		throttled  float64
+		memory     []float64 // GiB of each GPU of each pod; 0 is unknown, and without any all have a context
+		blocked    bool
 	}{
 		{what: "one of two", pods: [][]string{{full(240), none(240)}}, coverage: 1, saved: 240, title: "1 instead of 2",
 			evidence: "10.0 days of its pods, 1 of 2", confidence: "medium"},
@@ -59,14 +62,28 @@ func TestFewer(t *testing.T) {
 			evidence: "41.7 days of its pods, 4 of 8", confidence: "medium"},
 		{what: "three of four pods", pods: [][]string{{full(200), none(200)}, {full(200), none(200)}, {full(200), none(200)},
 			{full(200), full(200)}}},
-		// One and two of four: every pod can do without one.
+		// One and two of four: every pod can do without one, which alone is saved.
 		{what: "pods that differ", pods: [][]string{{full(200), full(200), full(200), none(200)}, {full(200), full(200), none(200),
 			none(200)}},
-			coverage: 1, saved: 600, title: "3 instead of 4", evidence: "16.7 days of its pods, 3 of 8", confidence: "medium"},
+			coverage: 1, saved: 400, title: "3 instead of 4", evidence: "16.7 days of its pods, 3 of 8", confidence: "medium"},
 		// 0.9 and 0.4 do not fit on one GPU, in one hour of 1,000; in two they are too many.
 		{what: "an hour of 1,000 that does not fit", pods: [][]string{{full(1000), none(500) + "4" + none(499)}}, coverage: 1, saved: 1000,
 			title: "1 instead of 2", evidence: "41.7 days of its pods, 1 of 2", confidence: "medium", throttled: 0.001},
 		{what: "two hours of 1,000 that do not fit", pods: [][]string{{full(1000), none(500) + "44" + none(498)}}},
+		// A model of 60 to 75 GiB in layers on each of four GPUs of 80: 264 GiB more do not fit on one of them, nor on two.
+		{what: "layers", pods: [][]string{{full(200), none(200), none(200), none(200)}}, memory: []float64{75, 60, 65, 70}, blocked: true},
+		{what: "layers that fit on one", pods: [][]string{{full(200), none(200), none(200), none(200)}}, memory: []float64{20, 18, 17, 18},
+			coverage: 1, saved: 600, title: "1 instead of 4", evidence: "8.3 days of its pods, 3 of 4", confidence: "medium"},
+		{what: "layers that fit on two", pods: [][]string{{full(200), none(200), none(200), none(200)}}, memory: []float64{30, 31, 31, 31},
+			coverage: 1, saved: 400, title: "2 instead of 4", evidence: "8.3 days of its pods, 3 of 4", confidence: "medium"},
+		// Three ranks of four do not divide their layers.
+		{what: "one rank of four", pods: [][]string{{full(200), full(200), full(200), none(200)}}, memory: []float64{9, 9, 9, 9},
+			blocked: true},
+		{what: "full GPUs beside one with a context", pods: [][]string{{full(200), full(200), full(200), none(200)}},
+			memory: []float64{79, 79, 79, 1}, coverage: 1, saved: 200, title: "3 instead of 4", evidence: "8.3 days of its pods, 1 of 4",
+			confidence: "medium"},
+		{what: "memory that is unknown", pods: [][]string{{full(200), none(200)}}, memory: []float64{9, 0}, coverage: 1, saved: 200,
+			title: "1 instead of 2", evidence: "8.3 days of its pods, 1 of 2", confidence: "low"},
 		{what: "what fits beside the others", pods: [][]string{{hoursOf(1000, "6"), none(500) + "444" + none(497)}}, coverage: 1,
 			saved: 1000,
 			title: "1 instead of 2", evidence: "41.7 days of its pods, 1 of 2", confidence: "medium"},
@@ -74,13 +91,22 @@ func TestFewer(t *testing.T) {
 		a, l := hourSteps(1008), &load{}
 		for p, gpus := range tt.pods {
 			for g, busy := range gpus {
-				l.allocations = append(l.allocations, on(fmt.Sprint("p", p), fmt.Sprint("u", p, g), 0, busy))
+				x := on(fmt.Sprint("p", p), fmt.Sprint("u", p, g), 0, busy)
+				if tt.memory == nil {
+					x.memory = level(0, 24, gib)
+				} else if tt.memory[g] > 0 {
+					x.memory = level(0, 24, tt.memory[g]*gib)
+				}
+				l.allocations = append(l.allocations, x)
 			}
 		}
 		if tt.kind == "" {
 			tt.kind = "Deployment"
 		}
-		ad := a.fewer(l, &document.Workload{Name: "app", Kind: tt.kind, Allocated: 5000, Coverage: tt.coverage})
+		ad, blocked := a.fewer(l, &document.Workload{Name: "app", Kind: tt.kind, Allocated: 5000, Coverage: tt.coverage})
+		if tt.blocked != (ad == nil && blocked.Code == "memory_too_high") {
+			t.Errorf("%s: %+v", tt.what, blocked)
+		}
 		if tt.saved == 0 {
 			if ad != nil {
 				t.Errorf("%s: %s, %s", tt.what, ad.Title, ad.Evidence)
@@ -101,7 +127,8 @@ func TestFewer(t *testing.T) {
 			ad.Evidence != "Over "+tt.evidence+" GPUs were busy for less than a tenth of the busiest GPU's time in their pod." ||
 			l.followed.fewer != most-few || ad.Change != fmt.Sprintf("resources:\n  limits:\n    nvidia.com/gpu: %d   "+
 			"# and as many ranks (torchrun --nproc-per-node=%[1]d)", few) || ad.ChangeIn != "pod template" ||
-			ad.Risk != "medium: the program may count its visible GPUs; check its number of ranks (often one process drives one GPU)" ||
+			!strings.HasPrefix(ad.Risk, "medium: the program may count its visible GPUs; check its number of ranks (often one process drives one GPU)") ||
+			strings.Contains(ad.Risk, "divide") != strings.HasPrefix(tt.what, "layers") ||
 			ad.Alternatives != "The busy GPUs remain: fewer would slow it down." || ad.Reason != "idle_gpus" {
 			t.Errorf("%s: %s\n%s\n%+v", tt.what, ad.Title, ad.Evidence, ad)
 		}
@@ -114,7 +141,7 @@ func TestFewerParts(t *testing.T) {
 	idle, guest := on("p", "b", 0, hoursOf(240, "0")), on("p", "c", 0, hoursOf(240, "0"))
 	idle.typical, guest.typical = 0.5, 0
 	l := &load{allocations: []*allocation{on("p", "a", 0, hoursOf(240, "9")), idle, guest}}
-	ad := a.fewer(l, &document.Workload{Name: "app", Allocated: 480, Coverage: 1})
+	ad, _ := a.fewer(l, &document.Workload{Name: "app", Allocated: 480, Coverage: 1})
 	if near(t, "saved", ad.SavedHours, 120); ad.Title != "Request 1 instead of 2 GPUs for each pod of app" {
 		t.Error(ad.Title)
 	}
