@@ -84,8 +84,7 @@ func (a *analysis) workingTime(from, to int) time.Duration {
 	return a.p.Duration(n)
 }
 
-// advise looks for what to do about one workload. The first rule that applies counts; if none does, the row has the
-// reason.
+// advise looks for what to do about one workload; if there is nothing, the row has the reason.
 func (a *analysis) advise(l *load, r *document.Workload, steps int) []document.Advice {
 	var ad *document.Advice
 	var reason sizing.Reason
@@ -96,21 +95,7 @@ func (a *analysis) advise(l *load, r *document.Workload, steps int) []document.A
 		reason = sizing.Reason{Code: "activity_unknown",
 			Text: "the activity of its GPUs cannot be measured: MIG before Hopper, or sharing without visible processes"}
 	default:
-		var blocked sizing.Reason
-		if ad = a.release(l, r); ad == nil {
-			ad, blocked = a.fewer(l, r)
-		}
-		if ad == nil {
-			if ad, reason = a.size(l, r, steps); blocked.Code != "" {
-				reason = blocked
-			}
-			x, other := a.replicas(l, r, steps)
-			if x != nil && (ad == nil || better(x, ad)) {
-				ad = x
-			} else if ad == nil && other.Code != "" {
-				reason = other
-			}
-		}
+		ad, reason = a.best(l, r, steps)
 	}
 	if ad != nil && ad.SavedGPUs < a.opt.Advice.Saving && ad.SavedHours < a.opt.Advice.Saving*a.p.Hours() {
 		reason = sizing.Reason{Code: "saves_too_little", Text: fmt.Sprintf("the advice %q would save only %.1f GPU-hours", ad.Code,
@@ -123,6 +108,36 @@ func (a *analysis) advise(l *load, r *document.Workload, steps int) []document.A
 	}
 	r.Advice = ad.Code
 	return []document.Advice{*ad}
+}
+
+// best is the advice on a workload that is allocated and observed. Idle pods beside busy ones do not hide that all of them need less:
+// they are a sentence of it.
+func (a *analysis) best(l *load, r *document.Workload, steps int) (*document.Advice, sizing.Reason) {
+	idle, whole := a.release(l, r)
+	if whole {
+		return idle, sizing.Reason{}
+	}
+	ad, blocked := a.fewer(l, r)
+	if ad == nil {
+		var reason sizing.Reason
+		if ad, reason = a.size(l, r, steps); blocked.Code == "" {
+			blocked = reason
+		}
+		x, other := a.replicas(l, r, steps)
+		if x != nil && (ad == nil || better(x, ad)) {
+			ad = x
+		} else if other.Code != "" {
+			blocked = other
+		}
+	}
+	switch {
+	case idle == nil:
+		return ad, blocked
+	case ad == nil || better(idle, ad):
+		return idle, blocked
+	}
+	ad.Evidence += " " + idle.Evidence
+	return ad, blocked
 }
 
 // better is true if advice is surer than other advice, or as sure and saves more.
@@ -147,8 +162,8 @@ func (a *analysis) advice(about nodeKey, code, reason string, saved float64, con
 		SavedGPUs: over(saved, a.p.Hours()), SavedCost: a.opt.Prices.Cost(about.model, saved), Confidence: confidence}
 }
 
-// release finds GPUs on which nothing runs.
-func (a *analysis) release(l *load, r *document.Workload) *document.Advice {
+// release finds GPUs on which nothing runs; whole is true if nothing runs on any of the workload.
+func (a *analysis) release(l *load, r *document.Workload) (ad *document.Advice, whole bool) {
 	othersBusy := false
 	inUse, pods := map[string]bool{}, map[string]bool{}
 	var idle []gpuCase
@@ -163,7 +178,7 @@ func (a *analysis) release(l *load, r *document.Workload) *document.Advice {
 	// A pod with other GPUs in use is for the next rule.
 	idle = slices.DeleteFunc(idle, func(c gpuCase) bool { return inUse[c.key.pod] })
 	if len(idle) == 0 {
-		return nil
+		return nil, false
 	}
 	var hours, gpus, kernels, memory float64
 	busySteps, shortest := 0, a.p.Steps()
@@ -189,7 +204,8 @@ func (a *analysis) release(l *load, r *document.Workload) *document.Advice {
 			memory = max(memory, v)
 		}
 	}
-	ad := a.adviceFor(r, document.AdviseRelease, "", hours)
+	found := a.adviceFor(r, document.AdviseRelease, "", hours)
+	ad, whole = &found, len(inUse) == 0
 	ad.SavedGPUs = gpus
 	ad.Title = fmt.Sprintf("Release %s of %s", units.Count(gpus, "GPU"), r.Name)
 	// The exporter's time of last activity may lie before the period. Until there was any, it is when it was first
@@ -240,7 +256,7 @@ func (a *analysis) release(l *load, r *document.Workload) *document.Advice {
 	ad.Risk = "low: ask the owner first; what is in the pod's memory is lost when it stops"
 	ad.Alternatives = "Nothing smaller than a release: an idle GPU needs no share of one. " +
 		"Rare requests can be served by scaling from zero."
-	ad.ChangeIn, ad.Change = change.Release(r, len(inUse) == 0, sortedKeys(pods))
+	ad.ChangeIn, ad.Change = change.Release(r, whole, sortedKeys(pods))
 	ad.Validation = a.validateRelease(l)
 	// What ran once may run again: a monthly job pauses for a month, and GPUs are requested weeks before a launch.
 	switch ad.Confidence = "low"; {
@@ -252,7 +268,7 @@ func (a *analysis) release(l *load, r *document.Workload) *document.Advice {
 		ad.Risk = "medium: a job that runs every month, or one that is not yet launched, looks the same after " + since +
 			"; ask the owner first"
 	}
-	return &ad
+	return ad, whole
 }
 
 // validateRelease releases what was idle before each fold, and counts how often it was busy in the fold.

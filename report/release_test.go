@@ -153,7 +153,8 @@ func releaseOf(hours int, change func(*document.Workload, *analysis), list ...*a
 	if r.Pods = len(pods); change != nil {
 		change(r, a)
 	}
-	return a.release(l, r), l
+	ad, _ := a.release(l, r)
+	return ad, l
 }
 
 // TestReleaseSaves: GPU-hours are the idle end of each GPU, by its share; a pod with another GPU in use keeps all of them.
@@ -193,7 +194,7 @@ func TestReleaseSaves(t *testing.T) {
 	// By the rules alone, the GPUs at the end are released.
 	a, l := hourSteps(240), &load{key: loadKey{namespace: "team", model: h100}}
 	l.tracks[qBusiest] = digits(0, hoursOf(240, "0"))
-	ad := a.release(l, &document.Workload{Name: "app", GPUsNow: 3})
+	ad, _ := a.release(l, &document.Workload{Name: "app", GPUsNow: 3})
 	near(t, "hours by the rules", ad.SavedHours, 720)
 	near(t, "GPUs by the rules", ad.SavedGPUs, 3)
 }

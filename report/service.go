@@ -26,7 +26,8 @@ type service struct {
 func (a *analysis) alike(l *load) (lowest, highest float64) {
 	medians := map[string]float64{}
 	for _, x := range l.allocations {
-		if v := x.memory.Values(0, a.p.Steps()); a.lasts(x.busy.End(), a.p.Steps()) && len(v) > 0 {
+		// What was never busy may have loaded nothing.
+		if v := x.memory.Values(0, a.p.Steps()); a.lasts(x.busy.End(), a.p.Steps()) && len(v) > 0 && x.busy.Sum() > 0 {
 			medians[x.key.pod] += v.Quantile(0.5)
 		}
 	}

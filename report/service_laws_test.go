@@ -17,7 +17,7 @@ func serving(a *analysis, pods int, gpus float64, busy series.Track) (*load, *do
 	l, steps := &load{}, a.p.Steps()
 	l.tracks[qBusy], l.tracks[qAllocated] = busy, level(0, steps, float64(pods)*gpus)
 	for i := range pods {
-		x := allocated(fmt.Sprint("p", i), "n", fmt.Sprint("g", i), level(0, steps, 0))
+		x := allocated(fmt.Sprint("p", i), "n", fmt.Sprint("g", i), level(0, steps, 0.1))
 		x.memory = level(0, steps, 30*gib)
 		l.allocations = append(l.allocations, x)
 	}
@@ -342,5 +342,20 @@ func TestKindsWithReplicas(t *testing.T) {
 		if got != tt.want || !strings.Contains(change, tt.change) {
 			t.Errorf("%s: %s %s\n%s", tt.kind, w.Advice, got, change)
 		}
+	}
+}
+
+// A replica that never ran does not hide that eleven others need two: its release is a sentence of the advice.
+func TestReplicasBesideAnIdleOne(t *testing.T) {
+	var s scene
+	s.node("n1", h100, 12, states{"busy": 0.55, "gap": 10.45, "idle": 1}, nil)
+	end := monday.Add(20 * day)
+	s.rules(job{memory: 50 * gib, to: end, busy: hourOf(0, 24, 0.05, 0)}, 12)
+	s.allocate(job{memory: 50 * gib, to: end, busy: hourOf(0, 24, 0.05, 0), pods: names("app", 11)})
+	s.allocate(job{memory: 1, to: end, busy: no, pods: []string{"app-idle"}, gpus: []string{"g"}})
+	a := ofCode(t, s.must(t, func(o *Options) { o.To = end }), document.AdviseReplicas)
+	if a.Title != "Run 2 replicas of app instead of 12" || a.Confidence != "high" || a.SavedHours != 4800 ||
+		!strings.HasSuffix(a.Evidence, " 1 of its pods, with 1 GPU, have not been busy for 20.0 days, while others are.") {
+		t.Errorf("%+v", a)
 	}
 }
