@@ -13,6 +13,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/report/metric"
 	"github.com/gpu-exporter/gpu-exporter/report/prices"
 	"github.com/gpu-exporter/gpu-exporter/report/series"
+	"github.com/gpu-exporter/gpu-exporter/report/units"
 )
 
 func no(int64) float64 { return 0 }
@@ -560,10 +561,10 @@ func TestGeometryWithoutPlace(t *testing.T) {
 
 func TestFew(t *testing.T) {
 	list := strings.Split("abcdefghi", "")
-	if got := few(list[:8]); got != "a, b, c, d, e, f, g, h" {
+	if got := units.Few(list[:8]); got != "a, b, c, d, e, f, g, h" {
 		t.Error(got)
 	}
-	if got := few(list); got != "a, b, c, d, e, f, g, h and 1 more" {
+	if got := units.Few(list); got != "a, b, c, d, e, f, g, h and 1 more" {
 		t.Error(got)
 	}
 }

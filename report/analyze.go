@@ -17,6 +17,9 @@ type analysis struct {
 	p     series.Period
 	opt   *Options
 	facts *gpuFacts
+	// requests are those of pods with GPUs; unknown lists what a placement does not know.
+	requests map[podKey]requested
+	unknown  string
 }
 
 const (

@@ -140,6 +140,7 @@ func (r *reader) usage(ctx context.Context, a *analysis) (*fleet, []*finding, er
 	if err != nil {
 		return nil, nil, err
 	}
+	a.requests, a.unknown = f.requests, f.unknown(r.has[metric.KubeRequests] && r.has[metric.KubeAllocatable])
 	r.progress("GPUs", 0, 1)
 	if a.facts, err = r.gpus(ctx); err != nil {
 		return nil, nil, err
@@ -261,10 +262,10 @@ func (r *reader) addNotes(doc *document.Document, f *fleet, versions []string) {
 	}
 	if len(removed) > 0 {
 		r.note("nodes_removed", "Without samples for more than %s until the end, and so counted as removed: %s.",
-			units.Duration(r.opt.RemovedAfter), few(slices.Compact(removed)))
+			units.Duration(r.opt.RemovedAfter), units.Few(slices.Compact(removed)))
 	}
 	if len(joined) > 0 {
-		r.note("nodes_joined", "First seen within the period, and expected from then on: %s.", few(slices.Compact(joined)))
+		r.note("nodes_joined", "First seen within the period, and expected from then on: %s.", units.Few(slices.Compact(joined)))
 	}
 	list := r.opt.Prices
 	if list == nil {

@@ -8,16 +8,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/report/demand"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/replay"
-	"github.com/gpu-exporter/gpu-exporter/report/sizing"
 )
-
-// followed is what the pods of a workload would have been, had its advice been followed.
-type followed struct {
-	ends     map[string]int // step at which a pod is released
-	size     *sizing.Size
-	fewer    int // GPUs of each pod
-	replicas int
-}
 
 // follow changes the pods of a workload as its advice says.
 func (a *analysis) follow(runs []run, r *document.Workload, what followed) (out []replay.Pod) {
@@ -108,7 +99,13 @@ func (a *analysis) refute(f *fleet, groups []*fleetNodes, found []*finding) {
 					}
 				}
 			}
-			_, owners := replay.Owners(g.Nodes, pods)
+			nodes := slices.Clone(g.Nodes)
+			for i := range nodes {
+				if advised && nodes[i].Offers == replay.Whole {
+					nodes[i].Offers = replay.Mixed
+				}
+			}
+			_, owners := replay.Owners(nodes, pods)
 			return owners
 		}
 		before, budget := placed(false), a.opt.Advice.Budget

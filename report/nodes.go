@@ -31,6 +31,18 @@ type nodeGPUs struct {
 	beyond          float64
 	unattributed    float64
 	pool            string
+	// zone is that of a node whose pool is guessed, or its region or domain.
+	guessed   bool
+	zone      string
+	requested // CPUs and memory for pods with GPUs; 0 is unknown
+}
+
+// requested are CPUs and bytes of memory.
+type requested struct{ cores, bytes float64 }
+
+// of points at the amount of a resource; nil if it is another one.
+func (r *requested) of(resource string) *float64 {
+	return map[string]*float64{"cpu": &r.cores, "memory": &r.bytes}[resource]
 }
 
 // fleet is the account of all nodes.
@@ -42,6 +54,7 @@ type fleet struct {
 	covered []bool            // steps with any data
 	// withoutRules are parts that no rule covers.
 	withoutRules []series.Span
+	requests     map[podKey]requested
 }
 
 func newFleet(p series.Period) *fleet {
@@ -181,6 +194,20 @@ func (f *fleet) adopt() {
 		n.before = n.before || orphan.before
 		delete(f.nodes, at)
 	}
+}
+
+// unknown lists what a placement on the nodes does not know.
+func (f *fleet) unknown(requests bool) string {
+	out := "taints, affinity, volumes, NVLink, NUMA"
+	if !requests {
+		out += ", CPU and memory"
+	}
+	for _, n := range f.nodes {
+		if n.guessed {
+			return out + "; node pools are guessed"
+		}
+	}
+	return out
 }
 
 // account turns a group of nodes into its account.

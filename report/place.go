@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -46,7 +45,12 @@ func (a *analysis) runs(l *load) []run {
 		}
 		for _, s := range t.Spans(gap) {
 			n := run{cluster: l.key.cluster, model: l.key.model, node: x.key.node, workload: l.key.id(), share: x.typical}
-			n.Pod = replay.Pod{ID: l.key.id() + "/" + x.key.pod, Gang: l.key.id(), From: s.From, To: s.To, GPUs: 1}
+			request := a.requests[podKey{x.key.cluster, x.key.namespace, x.key.pod}]
+			n.Pod = replay.Pod{ID: l.key.id() + "/" + x.key.pod, Gang: l.key.id(), From: s.From, To: s.To, GPUs: 1,
+				Cores: request.cores, Bytes: request.bytes}
+			if strings.EqualFold(l.key.kind, "DaemonSet") {
+				n.Node = x.key.node // it leaves with the node
+			}
 			switch {
 			case x.mig():
 				if gpu, ok := a.migGPU(x.model); ok {
@@ -72,6 +76,11 @@ func (a *analysis) runs(l *load) []run {
 				continue
 			}
 			out = append(out, n)
+		}
+	}
+	if k := gpu.KindOf(l.key.kind); k.Pods != gpu.Together && replay.Spread(out, func(n *run) (*replay.Pod, string) { return &n.Pod, n.node }) {
+		for i := range out {
+			out[i].Apart = l.key.id()
 		}
 	}
 	// Pods of a gang that start in the same step belong together, as those of a StatefulSet may; replicas do not.
@@ -100,7 +109,7 @@ func (a *analysis) demands(n *run, x *allocation) {
 	}
 	raise := func(list []uint8, k int, v float64) {
 		p := &list[k/perHour-n.first]
-		*p = max(*p, hundredths(v))
+		*p = max(*p, series.Hundredths(v))
 	}
 	for k, v := range x.busy.Within(n.From, n.To) {
 		raise(n.demand, k, x.activity(k, v))
@@ -109,9 +118,6 @@ func (a *analysis) demands(n *run, x *allocation) {
 		raise(n.memory, k, v/total)
 	}
 }
-
-// hundredths rounds a fraction up, but for the last digits of a float32.
-func hundredths(v float64) uint8 { return uint8(min(100, max(0, math.Ceil(100*v-1e-5)))) }
 
 // hourly returns the values of a list by step.
 func (a *analysis) hourly(list []uint8, first int) func(int) float64 {
@@ -131,8 +137,9 @@ type fleetNodes struct {
 	peak        float64 // allocated GPUs at the busiest time
 }
 
+// class is where pods of a node may run: in its pool, and if that is guessed only in its zone.
 func (f *fleet) class(n *nodeGPUs) string {
-	return n.key.cluster + "\x00" + n.key.model + "\x00" + n.pool
+	return n.key.cluster + "\x00" + n.key.model + "\x00" + n.pool + "\x00" + n.zone
 }
 
 // byModel prepares a replay for each model of each cluster.
@@ -155,13 +162,15 @@ func (a *analysis) byModel(f *fleet, found []*finding) []*fleetNodes {
 			g.key, g.Used, g.Left, g.partitioned = k, map[string]float64{}, map[string]bool{}, map[string]float64{}
 		}
 		class := f.class(n)
-		g.Nodes = append(g.Nodes, replay.Node{ID: n.key.node, Class: class, GPUs: n.gpus(), To: steps})
+		machine := replay.Node{ID: n.key.node, Class: class, GPUs: n.gpus(), To: steps, Cores: n.cores, Bytes: n.bytes}
 		clear(known)
 		clear(slots)
+		whole, sliced := false, false // pods have whole GPUs, or parts of them
 		for _, r := range onNode[n.key] {
 			p := r.Pod
 			p.Class = class
 			g.pods = append(g.pods, p)
+			whole, sliced = whole || p.Fraction == 0, sliced || p.Fraction > 0
 			for s := p.From; s < p.To; s++ {
 				known[s] += r.share
 				slots[s] += float64(p.Size)
@@ -170,7 +179,13 @@ func (a *analysis) byModel(f *fleet, found []*finding) []*fleetNodes {
 		g.partitioned[n.key.node] = slices.Max(slots)
 		g.Used[n.key.node], g.Left[n.key.node] = n.allocated.Sum(), n.removed
 		entry(totals, g).Plus(&n.allocated)
-		base := replay.Pod{ID: "?" + n.key.node, Class: class}
+		if !sliced {
+			machine.Offers = replay.Whole
+		} else if !whole {
+			machine.Offers = replay.Sliced
+		}
+		g.Nodes = append(g.Nodes, machine)
+		base := replay.Pod{ID: "?" + n.key.node, Class: class, Unknown: true}
 		g.unknown = append(g.unknown, replay.Levels(steps, base, func(s int) float64 {
 			return n.allocated.Or(s, 0) + n.silent.Or(s, 0) - known[s]
 		})...)
@@ -218,6 +233,8 @@ func (a *analysis) consolidate(f *fleet, groups []*fleetNodes) (out []document.A
 			doubt = fmt.Sprintf("%s of history are less than three weeks", units.Duration(known))
 		case validation != nil && validation.Worst > budget:
 			doubt = "a part of the period needed more than those before it, with a reserve"
+		case slices.ContainsFunc(order[:n], func(name string) bool { return f.nodes[nodeKey{g.key.cluster, name, g.key.model}].guessed }):
+			doubt = "no label names their node pool (--node-pool-label)"
 		}
 		hours := 0.0
 		for _, name := range order[:n] {
@@ -226,7 +243,7 @@ func (a *analysis) consolidate(f *fleet, groups []*fleetNodes) (out []document.A
 		ad := a.advice(g.key, document.AdviseConsolidate, "half_empty_nodes", hours, "medium")
 		ad.SavedGPUs, ad.Saving, ad.Replay, ad.Validation = h.Left[0]-h.Left[n], document.SavesNodes, a.replayed(r), validation
 		names := slices.Sorted(slices.Values(order[:n]))
-		ad.Title = fmt.Sprintf("Give back %s of %s: %s", units.Count(float64(n), "node"), g.key.model, few(names))
+		ad.Title = fmt.Sprintf("Give back %s of %s: %s", units.Count(float64(n), "node"), g.key.model, units.Few(names))
 		ad.Evidence = fmt.Sprintf("%d pods of the period, placed on the other %s with %.0f GPUs, would all have run: %s. "+
 			"%.0f GPUs were allocated at the busiest time.", r.Placed, units.Count(float64(len(order)-n), "node"), h.Left[n],
 			waited(r, a.p), g.peak)
@@ -237,6 +254,9 @@ func (a *analysis) consolidate(f *fleet, groups []*fleetNodes) (out []document.A
 		} else {
 			ad.Alternatives = units.Sentence(units.Count(float64(len(order)-needless), "node"), " would have sufficed, without a reserve; "+
 				"with one less, ", waited(g.Without(order[:needless+1], first, steps, -1), a.p))
+		}
+		if kept := g.apart(); len(kept) > 0 {
+			ad.Evidence += " Kept: no two replicas on one node, which was always so, of " + units.Few(kept) + "."
 		}
 		if doubt != "" {
 			ad.Confidence, ad.Evidence = "low", ad.Evidence+" Confidence is low: "+doubt+"."
@@ -250,12 +270,18 @@ func (a *analysis) consolidate(f *fleet, groups []*fleetNodes) (out []document.A
 	return out
 }
 
-// few lists some names.
-func few(list []string) string {
-	if len(list) > 8 {
-		return fmt.Sprintf("%s and %d more", strings.Join(list[:8], ", "), len(list)-8)
+// apart are the workloads whose pods were never two on one node, though two of them have room there.
+func (g *fleetNodes) apart() []string {
+	most, names := 0, map[string]bool{}
+	for _, n := range g.Nodes {
+		most = max(most, n.GPUs)
 	}
-	return strings.Join(list, ", ")
+	for _, p := range g.pods {
+		if p.Apart != "" && 2*p.Amount() <= float64(most) {
+			names[p.Apart[:strings.LastIndex(p.Apart, "/")]] = true
+		}
+	}
+	return sortedKeys(names)
 }
 
 // waited describes what a replay found.
@@ -275,7 +301,7 @@ func waited(r replay.Result, p series.Period) string {
 func (a *analysis) replayed(r replay.Result) *document.Replay {
 	h := a.p.StepHours()
 	return &document.Replay{Pods: r.Placed + r.Unplaced, Waiting: r.Waiting, WaitedHours: r.Waited * h, LongestWait: r.LongestWait * h,
-		OccupiedHours: r.Occupied * h, Throttled: over(r.Throttled, r.Shared), Evicted: r.Evicted}
+		OccupiedHours: r.Occupied * h, Throttled: over(r.Throttled, r.Shared), Evicted: r.Evicted, Unknown: a.unknown}
 }
 
 // validateNodes chooses the nodes by what was needed before each fold, and replays the fold without them.

@@ -205,15 +205,15 @@ func TestDemandOfRuns(t *testing.T) {
 func TestHundredths(t *testing.T) {
 	for n := range 101 {
 		v := float64(float32(n) / 100)
-		if got := hundredths(v); int(got) != n {
+		if got := series.Hundredths(v); int(got) != n {
 			t.Errorf("%v: %d", v, got)
 		}
-		if got := hundredths(float64(n)/100 + 1.2e-7); int(got) != min(100, n+1) {
+		if got := series.Hundredths(float64(n)/100 + 1.2e-7); int(got) != min(100, n+1) {
 			t.Errorf("%v and more: %d", v, got)
 		}
 	}
-	if hundredths(-1) != 0 || hundredths(1.5) != 100 || hundredths(math.Inf(1)) != 100 {
-		t.Errorf("%d %d", hundredths(-1), hundredths(1.5))
+	if series.Hundredths(-1) != 0 || series.Hundredths(1.5) != 100 || series.Hundredths(math.Inf(1)) != 100 {
+		t.Errorf("%d %d", series.Hundredths(-1), series.Hundredths(1.5))
 	}
 }
 
@@ -341,9 +341,9 @@ func TestGroupsOfNodes(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	g := groups[0]
-	class := func(node string) string { return "east\x00" + h100 + "\x00pool-" + node }
-	if !slices.Equal(g.Nodes, []replay.Node{{ID: "n1", Class: class("n1"), GPUs: 4, To: 12},
-		{ID: "n2", Class: class("n2"), GPUs: 3, To: 12}}) {
+	class := func(node string) string { return "east\x00" + h100 + "\x00pool-" + node + "\x00" }
+	if !slices.Equal(g.Nodes, []replay.Node{{ID: "n1", Class: class("n1"), GPUs: 4, To: 12, Offers: replay.Whole},
+		{ID: "n2", Class: class("n2"), GPUs: 3, To: 12, Offers: replay.Whole}}) {
 		t.Errorf("%+v", g.Nodes)
 	}
 	for _, p := range slices.Concat(g.pods, g.unknown) {

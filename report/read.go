@@ -139,7 +139,8 @@ func (r *reader) discover(ctx context.Context, names string) ([]string, error) {
 // discoverExporter finds out which metrics of gpu-exporter there are.
 func (r *reader) discoverExporter(ctx context.Context) error {
 	names, err := r.discover(ctx, "(node|workload|namespace|pod):gpu_.+|gpu_.+|DCGM_FI_.+|nvidia_gpu_.+|nvidia_smi_.+|"+
-		metric.KubeLabels+"|"+metric.KubeOwners+"|"+metric.KubePods+"|"+metric.KubeSpaces+"|"+metric.KubeCapacity)
+		metric.KubeLabels+"|"+metric.KubeOwners+"|"+metric.KubePods+"|"+metric.KubeSpaces+"|"+metric.KubeCapacity+"|"+
+		metric.KubeAllocatable+"|"+metric.KubeRequests)
 	if err != nil || r.has[metric.RuleGPUs] || r.has[metric.RawGPUs] {
 		return err
 	}
@@ -307,6 +308,9 @@ func (r *reader) nodes(ctx context.Context) (*fleet, error) {
 	if err := r.kubernetes(ctx, f); err != nil {
 		return nil, err
 	}
+	if err := r.requests(ctx, f); err != nil {
+		return nil, err
+	}
 	f.settle(r.opt.RemovedAfter)
 	return f, nil
 }
@@ -347,10 +351,10 @@ func (r *reader) kubernetes(ctx context.Context, f *fleet) error {
 	}
 	if len(silent) > 0 {
 		r.note("nodes_without_exporter", "Kubernetes has GPUs on nodes that no exporter reports, counted as not reported: %s.",
-			few(silent))
+			units.Few(silent))
 	}
 	if len(short) > 0 {
-		r.note("gpus_not_offered", "The kubelet offers fewer GPUs than there are: %s.", few(short))
+		r.note("gpus_not_offered", "The kubelet offers fewer GPUs than there are: %s.", units.Few(short))
 	}
 	return err
 }
@@ -416,17 +420,19 @@ func (r *reader) unattributed(ctx context.Context, f *fleet) error {
 
 // pools finds the node pools, from labels of the nodes if there are any, otherwise from their names.
 func (r *reader) pools(ctx context.Context, f *fleet) error {
-	of := map[nodeKey]string{}
+	of, zones := map[nodeKey]string{}, map[nodeKey]string{}
 	if r.has[metric.KubeLabels] {
-		labels := kube.PoolLabels()
+		labels, regional := kube.NodeLabels("pool"), kube.NodeLabels("zone")
 		if r.opt.PoolLabel != "" {
 			labels = []string{kube.LabelMetric(r.opt.PoolLabel)}
 		}
 		err := r.coarse(ctx, day, "", "last", r.q.Select(metric.KubeLabels), nil, func(l prom.Labels, _ series.Span, _ float64) {
-			for _, name := range labels {
-				if v := l.Get(name); v != "" {
-					of[r.place(l)] = v
-					return
+			for _, x := range []struct {
+				labels []string
+				into   map[nodeKey]string
+			}{{labels, of}, {regional, zones}} {
+				if i := slices.IndexFunc(x.labels, func(name string) bool { return l.Get(name) != "" }); i >= 0 {
+					x.into[r.place(l)] = l.Get(x.labels[i])
 				}
 			}
 		})
@@ -435,8 +441,10 @@ func (r *reader) pools(ctx context.Context, f *fleet) error {
 		}
 	}
 	for _, n := range f.nodes {
-		if n.pool = of[nodeKey{n.key.cluster, n.key.node, ""}]; n.pool == "" {
-			n.pool = kube.PoolOf(n.key.node)
+		at := nodeKey{n.key.cluster, n.key.node, ""}
+		if n.pool = of[at]; n.pool == "" {
+			_, domain, _ := strings.Cut(n.key.node, ".")
+			n.pool, n.zone, n.guessed = kube.PoolOf(n.key.node), cmp.Or(zones[at], domain), true
 		}
 	}
 	switch {
@@ -449,6 +457,54 @@ func (r *reader) pools(ctx context.Context, f *fleet) error {
 			"Name one with --node-pool-label.", metric.KubeLabels)
 	}
 	return nil
+}
+
+// requests reads the CPUs and the memory of the nodes that other pods leave for those with GPUs, and what these request.
+func (r *reader) requests(ctx context.Context, f *fleet) error {
+	const data = "CPU and memory of nodes"
+	if f.requests = map[podKey]requested{}; !r.has[metric.KubeAllocatable] || !r.has[metric.KubeRequests] {
+		r.source(data, "absent", metric.KubeAllocatable+", "+metric.KubeRequests, 0)
+		return nil
+	}
+	r.source(data, "series", metric.KubeAllocatable+", "+metric.KubeRequests, r.p.Hours())
+	const amounts, gpus = `resource=~"cpu|memory"`, `resource=~"nvidia_com_.+"`
+	sides, every := map[nodeKey][2]requested{}, min(6*time.Hour, r.p.To.Sub(r.p.From))
+	on := " on (" + r.q.Cluster + ", namespace, pod) "
+	for i, query := range []string{
+		r.q.By("max", r.q.Select(metric.KubeAllocatable, amounts), "node", "resource"),
+		r.q.By("sum", r.q.Once(r.q.Select(metric.KubeRequests, amounts)+" unless"+on+r.q.Select(metric.KubeRequests, gpus)), "node", "resource"),
+	} {
+		q := prom.Range{Query: query, From: r.p.From.Add(every), To: r.p.To, Step: every}
+		err := r.api.Range(ctx, q, func(s *prom.Series) error {
+			side := sides[r.place(s.Labels)]
+			if v := side[i].of(s.Labels.Get("resource")); v != nil {
+				*v = slices.Max(s.Value)
+			}
+			sides[r.place(s.Labels)] = side
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for _, n := range f.nodes {
+		side := sides[nodeKey{n.key.cluster, n.key.node, ""}]
+		n.cores, n.bytes = max(0, side[0].cores-side[1].cores), max(0, side[0].bytes-side[1].bytes)
+	}
+	last := func(matcher string) string {
+		return "last_over_time(" + r.q.Select(metric.KubeRequests, matcher) + "[1d])"
+	}
+	query := r.q.By("sum", r.q.Once(last(amounts)+" and"+on+last(gpus)), "namespace", "pod", "resource")
+	q := prom.Range{Query: query, From: r.p.From.Add(min(day, r.p.To.Sub(r.p.From))), To: r.p.To, Step: day}
+	return r.api.Range(ctx, q, func(s *prom.Series) error {
+		k := podKey{s.Labels.Get(r.q.Cluster), s.Labels.Get("namespace"), s.Labels.Get("pod")}
+		x := f.requests[k]
+		if v := x.of(s.Labels.Get("resource")); v != nil {
+			*v = slices.Max(s.Value)
+		}
+		f.requests[k] = x
+		return nil
+	})
 }
 
 // gpus reads model and memory of every GPU.

@@ -3,7 +3,6 @@ package report
 import (
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/report/change"
@@ -66,13 +65,6 @@ func replicasFor(s service, busy float64) int {
 	return max(2, int(math.Ceil(sizing.Headroom*busy/s.gpus-1e-6)))
 }
 
-// without are the values of a track outside a part.
-func without(t *series.Track, part series.Span) series.Sample {
-	out := append(t.Values(t.From, part.From), t.Values(part.To, t.End())...)
-	slices.Sort(out)
-	return out
-}
-
 // replicas finds services that need fewer pods, all of the time or in the hours of the day in which demand is low.
 func (a *analysis) replicas(l *load, r *document.Workload, steps int) (*document.Advice, sizing.Reason) {
 	s, ok := a.serviceOf(l, r)
@@ -100,7 +92,7 @@ func (a *analysis) replicas(l *load, r *document.Workload, steps int) (*document
 	for _, v := range l.track(qAllocated).All() {
 		saved += max(0, v-float64(n)*s.gpus) * a.p.StepHours()
 	}
-	low, from, to, night := a.quietHours(l, s, n, later)
+	low, from, to, night := demand.Quiet(a.p, a.opt.zone(), s.demand, l.track(qAllocated), s.gpus, n, later)
 	scheduled := r.Rhythm == "day" && night > 0.1*r.Allocated
 	if scheduled {
 		saved += night
@@ -115,7 +107,7 @@ func (a *analysis) replicas(l *load, r *document.Workload, steps int) (*document
 	least, most := n, n
 	for i := range 8 {
 		size := a.p.Steps() / 8
-		x := replicasFor(s, later*without(s.demand, series.Span{From: i * size, To: (i + 1) * size}).Quantile(1-a.opt.Advice.Budget))
+		x := replicasFor(s, later*s.demand.Without(series.Span{From: i * size, To: (i + 1) * size}).Quantile(1-a.opt.Advice.Budget))
 		least, most = min(least, x), max(most, x)
 	}
 	mean := over(all.Sum(), float64(len(all)))
@@ -156,39 +148,3 @@ func (a *analysis) replicas(l *load, r *document.Workload, steps int) (*document
 	ad.Risk = "medium: requests queue if the demand grows; let an autoscaler have the old number as its maximum"
 	return &ad, sizing.Reason{}
 }
-
-// quietHeadroom is that of hours with low demand: what grows a little there soon exceeds the few replicas that are left.
-// Two remain, so that one may fail, or none if there never was any demand.
-const quietHeadroom = 2
-
-// quietHours finds the hours of the day, in the zone of the report, in which fewer replicas are always enough, and what
-// they would save. low may be 0: scale to zero.
-func (a *analysis) quietHours(l *load, s service, n int, later float64) (low, from, to int, saved float64) {
-	var highest, allocated [24]float64
-	for k, v := range s.demand.All() {
-		h := a.hourOfDay(k)
-		highest[h] = max(highest[h], v)
-	}
-	for k, v := range l.track(qAllocated).All() {
-		allocated[a.hourOfDay(k)] += min(v, float64(n)*s.gpus) * a.p.StepHours()
-	}
-	for start := range 24 {
-		top, hours := 0.0, 0.0
-		for length := 1; length < 24; length++ {
-			h := (start + length - 1) % 24
-			top = max(top, highest[h])
-			hours += allocated[h]
-			need := 0
-			if top > busyAbove {
-				need = max(2, int(math.Ceil(quietHeadroom*later*top/s.gpus-1e-6)))
-			}
-			if x := hours * (1 - float64(need)/float64(n)); length >= 4 && need < n && x > saved+1e-9 {
-				low, from, to, saved = need, start, (start+length)%24, x
-			}
-		}
-	}
-	return low, from, to, saved
-}
-
-// hourOfDay is the hour in which a step begins, in the zone of the report.
-func (a *analysis) hourOfDay(k int) int { return a.p.Begin(k).In(a.opt.zone()).Hour() }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/report/demand"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/series"
 )
@@ -82,7 +83,7 @@ func TestValuesOutsideAPart(t *testing.T) {
 		{15, 16, "[0.1 0.2 0.3 0.5]"},
 		{0, 20, "[]"}} {
 		var got []float64
-		for _, v := range without(&x, series.Span{From: tt.from, To: tt.to}) {
+		for _, v := range x.Without(series.Span{From: tt.from, To: tt.to}) {
 			got = append(got, math.Round(v*10)/10)
 		}
 		if text := fmt.Sprint(got); text != tt.want {
@@ -255,7 +256,7 @@ func TestQuietHours(t *testing.T) {
 				best = max(best, saved)
 			}
 		}
-		low, from, to, saved := a.quietHours(l, s, n, later)
+		low, from, to, saved := demand.Quiet(a.p, a.opt.zone(), s.demand, l.track(qAllocated), s.gpus, n, later)
 		if math.Abs(saved-best) > 1e-6 {
 			t.Fatalf("saves %v, %v is possible", saved, best)
 		}
@@ -296,7 +297,7 @@ func TestFirstOfEqualQuietHours(t *testing.T) {
 	} {
 		l := &load{}
 		l.tracks[qBusy], l.tracks[qAllocated] = tt.busy, tt.allocated
-		low, from, to, saved := a.quietHours(l, service{10, 1, l.track(qBusy), ""}, tt.n, 1)
+		low, from, to, saved := demand.Quiet(a.p, a.opt.zone(), l.track(qBusy), l.track(qAllocated), 1, tt.n, 1)
 		if got := fmt.Sprintf("%d from %d to %d: %.4g", low, from, to, saved); got != tt.want {
 			t.Errorf("%s, want %s", got, tt.want)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/report/kube"
 	"github.com/gpu-exporter/gpu-exporter/report/series"
+	"github.com/gpu-exporter/gpu-exporter/report/sizing"
 )
 
 func (k loadKey) id() string {
@@ -225,3 +226,11 @@ const (
 	daySM                        // active SMs while it is busy, as a fraction of all
 	dayQuantities
 )
+
+// followed is what the pods of a workload would have been, had its advice been followed.
+type followed struct {
+	ends     map[string]int // step at which a pod is released
+	size     *sizing.Size
+	fewer    int // GPUs of each pod
+	replicas int
+}

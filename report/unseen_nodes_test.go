@@ -183,6 +183,7 @@ func (x *future) reported(t *testing.T) []document.Advice {
 		s.add(metric.RuleGPUs, with(l, "state", "busy"), func(u int64) (float64, bool) { return used(u), true })
 		s.add(metric.RuleGPUs, with(l, "state", "unallocated"), func(u int64) (float64, bool) { return perNode - used(u), true })
 		s.add(metric.RuleCount, l, constant(perNode))
+		s.add(metric.KubeLabels, map[string]string{"node": l["node"], "label_node_pool": "pool"}, constant(1))
 	}
 	return s.must(t, func(o *Options) { o.To, o.Now, o.Step = now, now, unseenStep }).Advice
 }

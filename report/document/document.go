@@ -338,6 +338,8 @@ type Replay struct {
 	// whose memory did not suffice.
 	Throttled float64 `json:"throttled"`
 	Evicted   int     `json:"evicted"`
+	// Unknown is what the placement did not know.
+	Unknown string `json:"unknown,omitempty"`
 }
 
 // Validation is the advice made from the part of the period before each of some folds, replayed on the fold. It does

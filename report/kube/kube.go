@@ -54,14 +54,17 @@ func RecordedOwner(kind, name, pod string) Owner {
 	return Owner{kind, name, Recorded}
 }
 
-// PoolLabels are the labels of nodes that name their pool, as kube-state-metrics spells them.
-func PoolLabels() (out []string) {
+// NodeLabels are the labels of nodes that name their pool, or their zone and region, as kube-state-metrics spells them.
+func NodeLabels(dimension string) (out []string) {
 	for _, d := range catalog.Dimensions() {
 		for _, l := range d.Labels {
-			if d.Name == "pool" {
+			if d.Name == dimension {
 				out = append(out, catalog.KubeStateLabel(l))
 			}
 		}
+	}
+	if dimension == "zone" {
+		out = append(out, catalog.KubeStateLabel("topology.kubernetes.io/region"))
 	}
 	return out
 }

@@ -55,11 +55,13 @@ const (
 	RawSince     = "gpu_container_allocated_since_timestamp_seconds"
 	RawPods      = "gpu_pod_info"
 
-	KubeOwners   = "namespace_workload_pod:kube_pod_owner:relabel"
-	KubeLabels   = "kube_node_labels"
-	KubePods     = "kube_pod_labels"
-	KubeCapacity = "kube_node_status_capacity"
-	KubeSpaces   = "kube_namespace_labels"
+	KubeOwners      = "namespace_workload_pod:kube_pod_owner:relabel"
+	KubeLabels      = "kube_node_labels"
+	KubePods        = "kube_pod_labels"
+	KubeCapacity    = "kube_node_status_capacity"
+	KubeAllocatable = "kube_node_status_allocatable"
+	KubeRequests    = "kube_pod_container_resource_requests"
+	KubeSpaces      = "kube_namespace_labels"
 )
 
 // WithModel joins the GPU's model as the recording rules do.

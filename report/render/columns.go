@@ -340,5 +340,9 @@ func replayed(r *document.Replay) string {
 	} else {
 		text += fmt.Sprintf("%d wait, %s GPU-hours in all", r.Waiting, units.Hours(r.WaitedHours))
 	}
-	return text + fmt.Sprintf(", %d evicted, throttled in %s of the time", r.Evicted, units.Ratio(r.Throttled))
+	text += fmt.Sprintf(", %d evicted, throttled in %s of the time", r.Evicted, units.Ratio(r.Throttled))
+	if r.Unknown != "" {
+		text += "; not known: " + r.Unknown
+	}
+	return text
 }

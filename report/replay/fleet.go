@@ -108,3 +108,23 @@ func (h *Needs) Back(gpus float64) (n int) {
 	}
 	return n
 }
+
+// Spread is true if pods run at the same time, and never two of them on one node.
+func Spread[T any](list []T, of func(*T) (*Pod, string)) bool {
+	together := false
+	last := map[string]*Pod{} // by node, of those that began the one that ends last
+	slices.SortStableFunc(list, func(x, y T) int { p, _ := of(&x); q, _ := of(&y); return p.From - q.From })
+	for i := range list {
+		p, node := of(&list[i])
+		other := func(k string) bool { o := last[k]; return o != nil && p.From+1 < o.To && p.ID != o.ID }
+		if together = together || other(""); other(node) {
+			return false
+		}
+		for _, k := range []string{"", node} {
+			if o := last[k]; o == nil || p.To > o.To {
+				last[k] = p
+			}
+		}
+	}
+	return together
+}

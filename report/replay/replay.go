@@ -22,7 +22,20 @@ type Node struct {
 	Class    string
 	GPUs     int
 	From, To int
+	Offers   Offer
+	// Cores and Bytes are CPUs and memory that it has for pods with GPUs; 0 is unknown, and enough.
+	Cores, Bytes float64
 }
+
+// Offer is what the device plugin of a node offers, which is set for all of its GPUs.
+type Offer int
+
+const (
+	Mixed  Offer = iota // whole GPUs, MIG devices and parts of time-sliced GPUs
+	Whole               // whole GPUs and MIG devices
+	Sliced              // parts of time-sliced GPUs
+	Spare               // parts, if one is placed while the node has no pods, and whole GPUs otherwise
+)
 
 // Shape is what a pod occupies of a GPU: all of it, a fraction, or the slots of a MIG profile.
 type Shape struct {
@@ -43,6 +56,12 @@ type Pod struct {
 	GPUs     int
 	From, To int
 	Shape
+	// Apart is set for pods of which no two may be on one node.
+	Apart string
+	// Cores and Bytes are the CPUs and the memory that it requests.
+	Cores, Bytes float64
+	// Unknown pods may have whole GPUs or parts: they run wherever GPUs have no pods.
+	Unknown        bool
 	Demand, Memory func(step int) float64
 	// Owner is whose figures it adds to, besides those of all; empty is nobody's.
 	Owner string
@@ -82,8 +101,26 @@ type machine struct {
 	*Node
 	gpus []device
 	free int // GPUs without a pod
-	// partly is true if a GPU is shared or partitioned.
+	// partly is the number of GPUs that are shared or partitioned.
 	partly int
+	pods   []*Pod
+	// cores and bytes are those that its pods request.
+	cores, bytes float64
+}
+
+// takes is true if a node offers what a pod requests, besides GPUs that have no pods.
+func (m *machine) takes(p *Pod) bool {
+	part := p.Fraction > 0
+	switch {
+	case m.Cores > 0 && m.cores+p.Cores > m.Cores*1.0001, m.Bytes > 0 && m.bytes+p.Bytes > m.Bytes*1.0001:
+		return false
+	case p.Unknown:
+	case m.Offers == Whole && part, m.Offers == Sliced && !part:
+		return false
+	case m.Offers == Spare && slices.ContainsFunc(m.pods, func(o *Pod) bool { return part != (o.Fraction > 0) }):
+		return false
+	}
+	return p.Apart == "" || !slices.ContainsFunc(m.pods, func(o *Pod) bool { return o.Apart == p.Apart })
 }
 
 type placement struct {
@@ -313,7 +350,7 @@ func (w *world) place(p *Pod, now int) (placement, bool) {
 			continue
 		}
 		full := best != nil && m.free >= best.free
-		if full && (beside || m.partly == 0) {
+		if full && (beside || m.partly == 0) || !m.takes(p) {
 			continue
 		}
 		if gpus, slots := m.fit(p); len(gpus) > 0 {
@@ -327,6 +364,7 @@ func (w *world) place(p *Pod, now int) (placement, bool) {
 		return placement{}, false
 	}
 	d := placement{p, best, at, mask}
+	best.pods, best.cores, best.bytes = append(best.pods, p), best.cores+p.Cores, best.bytes+p.Bytes
 	for _, i := range at {
 		g := &best.gpus[i]
 		if len(g.pods) == 0 {
@@ -386,6 +424,8 @@ func (g *device) take(p *Pod) (uint8, bool) {
 }
 
 func (w *world) release(d placement) {
+	d.on.pods = slices.DeleteFunc(d.on.pods, func(p *Pod) bool { return p == d.pod })
+	d.on.cores, d.on.bytes = d.on.cores-d.pod.Cores, d.on.bytes-d.pod.Bytes
 	for _, i := range d.gpus {
 		g := &d.on.gpus[i]
 		g.mask &^= d.mask

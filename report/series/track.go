@@ -232,3 +232,13 @@ func (t *Track) Opening(width int) (out Track) {
 	}
 	return out
 }
+
+// Without are the values outside a part.
+func (t *Track) Without(part Span) Sample {
+	out := append(t.Values(t.From, part.From), t.Values(part.To, t.End())...)
+	slices.Sort(out)
+	return out
+}
+
+// Hundredths rounds a fraction up, but for the last digits of a float32.
+func Hundredths(v float64) uint8 { return uint8(min(100, max(0, math.Ceil(100*v-1e-5)))) }

@@ -132,3 +132,11 @@ func Sentence(parts ...string) string {
 	s := strings.Join(parts, "")
 	return strings.ToUpper(s[:1]) + s[1:] + "."
 }
+
+// Few lists some names.
+func Few(list []string) string {
+	if len(list) > 8 {
+		return fmt.Sprintf("%s and %d more", strings.Join(list[:8], ", "), len(list)-8)
+	}
+	return strings.Join(list, ", ")
+}
