@@ -70,18 +70,7 @@ func (a *analysis) cases(l *load, until int) (now []gpuCase) {
 func (a *analysis) releasable(c *gpuCase) bool {
 	g, idle := a.opt.Advice, float64(c.idleSteps())
 	return a.p.Duration(c.idleSteps()) >= g.Idle && float64(c.known) >= g.Coverage*idle &&
-		a.workingTime(c.active, c.until) >= g.Idle && (c.busySteps == 0 || idle >= 3*float64(c.pause))
-}
-
-// workingTime is the part of a time that is on Monday to Friday.
-func (a *analysis) workingTime(from, to int) time.Duration {
-	n := 0
-	for k := from; k < to; k++ {
-		if d := a.p.Begin(k).In(a.opt.zone()).Weekday(); d != time.Saturday && d != time.Sunday {
-			n++
-		}
-	}
-	return a.p.Duration(n)
+		a.p.WorkingTime(c.active, c.until, a.opt.zone()) >= g.Idle && (c.busySteps == 0 || idle >= 3*float64(c.pause))
 }
 
 // advise looks for what to do about one workload; if there is nothing, the row has the reason.
@@ -223,9 +212,9 @@ func (a *analysis) release(l *load, r *document.Workload) (ad *document.Advice, 
 	if earlier > 0 {
 		at := time.Unix(int64(earlier), 0)
 		idleFor = max(idleFor, a.p.To.Sub(at))
-		last = " (last busy, or first observed, " + units.Minute(at) + " UTC)"
+		last = " (last busy, or first observed, " + units.Minute(at.In(a.opt.zone())) + " " + a.opt.zone().String() + ")"
 	} else if r.LastBusy != nil {
-		last = " (last busy " + units.Minute(*r.LastBusy) + " UTC)"
+		last = " (last busy " + units.Minute(r.LastBusy.In(a.opt.zone())) + " " + a.opt.zone().String() + ")"
 	}
 	since, verb, ran := units.Duration(idleFor), "are", "no kernel ran"
 	if units.Count(gpus, "GPU") == "1 GPU" {

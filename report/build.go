@@ -48,7 +48,7 @@ func Build(ctx context.Context, api API, opt Options) (*document.Document, error
 	}
 	r.progress("advice", 0, 1)
 	doc := &document.Document{Schema: document.Schema, Generated: opt.Now.UTC(), ProfileTable: mig.Version,
-		Period: document.Span{From: p.From, To: p.To, StepSeconds: int(p.Step.Seconds()), Hours: p.Hours(),
+		Period: document.Span{From: p.From, To: p.To, StepSeconds: int(p.Step.Seconds()), Hours: p.Hours(), Zone: opt.zone().String(),
 			MonthHours: cmp.Or(opt.Month.Hours(), document.MeanMonth)}}
 	if opt.Prices != nil {
 		doc.Currency = opt.Prices.Currency
@@ -247,9 +247,9 @@ func (r *reader) addNotes(doc *document.Document, f *fleet, versions []string) {
 			"GPU-hours by %.2f %%, the limit is 0.1 %%; do not use its figures", 100*d))
 	}
 	if first := slices.Index(f.covered, true); r.p.Duration(first) >= day {
-		r.note("short_history", "The history begins at %s UTC, %s after the start of the period: Prometheus keeps 15 days by "+
+		r.note("short_history", "The history begins at %s %s, %s after the start of the period: Prometheus keeps 15 days by "+
 			"default. Raise --storage.tsdb.retention.time, or send the recording rules to long-term storage.",
-			units.Minute(r.p.Begin(first)), units.Duration(r.p.Duration(first)))
+			units.Minute(r.p.Begin(first).In(r.opt.zone())), r.opt.zone(), units.Duration(r.p.Duration(first)))
 	}
 	var removed, joined []string
 	for _, n := range f.sorted() {

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/report/change"
@@ -96,6 +97,8 @@ func (a *analysis) replicas(l *load, r *document.Workload, steps int) (*document
 	scheduled := r.Rhythm == "day" && night > 0.1*r.Allocated
 	if scheduled {
 		saved += night
+	} else {
+		from, to = 0, 0
 	}
 	switch {
 	case r.Rhythm == "":
@@ -120,21 +123,30 @@ func (a *analysis) replicas(l *load, r *document.Workload, steps int) (*document
 	if n == 2 {
 		ad.Alternatives = "Two remain, so that one may fail."
 	}
-	ad.ChangeIn, ad.Change = "autoscaler or workload", change.Replicas(r, s.pods, n, n, 0, 0)
+	ad.ChangeIn, ad.Change = "autoscaler or workload", change.Replicas(r, s.pods, n, n, 0, 0, "")
 	if scheduled {
 		ad.Reason = "daily_demand"
 		ad.Title = fmt.Sprintf("Run %s with %d replicas by day and %d from %02d:00 to %02d:00", r.Name, n, low, from, to)
-		ad.Change = change.Replicas(r, s.pods, n, low, from, to)
+		if a.opt.zone() != time.UTC {
+			ad.Title += " " + a.opt.zone().String()
+		}
+		ad.Change = change.Replicas(r, s.pods, n, low, from, to, a.opt.zone().String())
 	}
 	var v demand.Validation
 	for _, f := range demand.Folds(a.p.Steps()) {
-		if train := s.demand.Part(0, f.From); train.Len() > 0 {
-			x := replicasFor(s, train.Values(0, f.From).Quantile(1-a.opt.Advice.Budget)*demand.Later(&train, a.p, a.opt.Advice.Budget))
-			v.Add(units.Count(float64(x), "replica"), f, demand.Exceedance(s.demand.Values(f.From, f.To), float64(x)*s.gpus))
+		if train, had := s.demand.Part(0, f.From), l.track(qAllocated).Part(0, f.From); train.Len() > 0 {
+			factor := demand.Later(&train, a.p, a.opt.Advice.Budget)
+			x := replicasFor(s, train.Values(0, f.From).Quantile(1-a.opt.Advice.Budget)*factor)
+			least, begin, end := x, 0, 0
+			if scheduled {
+				least, begin, end, _ = demand.Quiet(a.p, a.opt.zone(), &train, &had, s.gpus, x, factor)
+			}
+			v.Add(units.Count(float64(x), "replica"), f, demand.Missed(a.p, a.opt.zone(), s.demand, f, s.gpus, x, least, begin, end))
 		}
 	}
 	ad.Validation = v.Result(a.p)
-	ad.Replay = &document.Replay{Pods: s.pods, OccupiedHours: r.Allocated - saved, Throttled: demand.Exceedance(all, float64(n)*s.gpus)}
+	ad.Replay = &document.Replay{Pods: s.pods, OccupiedHours: r.Allocated - saved,
+		Throttled: demand.Missed(a.p, a.opt.zone(), s.demand, series.Span{From: 0, To: a.p.Steps()}, s.gpus, n, low, from, to)}
 	if ad.Confidence = a.confidence(r, ad.Validation, steps); ad.Confidence == "high" && float64(n)*s.gpus < 2*all.Top() {
 		ad.Confidence = "medium"
 	}

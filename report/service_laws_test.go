@@ -360,3 +360,30 @@ func TestReplicasBesideAnIdleOne(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 }
+
+// The hours of a schedule are those of the zone, which texts name; the folds test its low number: 2 before the
+// eleventh night, which later nights exceed.
+func TestScheduleIsTestedByFolds(t *testing.T) {
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := analysisOf(20*24, time.Hour)
+	a.opt.Zone = berlin
+	l, r := serving(a, 24, 1, byHour(20*24, 8, 18, 9, 0.5))
+	ad, _ := a.replicas(l, r, 20*24)
+	if ad == nil || ad.Validation.Worst != 0 || ad.Confidence == "low" ||
+		!strings.HasSuffix(ad.Title, " from 19:00 to 09:00 Europe/Berlin") || !strings.Contains(ad.Change, "timeZone: Europe/Berlin") {
+		t.Fatalf("%+v", ad)
+	}
+	grows := byHour(20*24, 8, 18, 9, 0.5)
+	for k := range grows.V {
+		if h := k % 24; h < 8 || h >= 18 {
+			grows.V[k] = map[bool]float32{true: 0.2, false: 2.5}[k < 264]
+		}
+	}
+	l, r = serving(a, 24, 1, grows)
+	if ad, _ = a.replicas(l, r, 20*24); ad != nil && (ad.Validation.Worst == 0 || ad.Confidence == "high") {
+		t.Errorf("%+v %+v", ad, ad.Validation)
+	}
+}

@@ -266,7 +266,7 @@ func TestWorkingTime(t *testing.T) {
 	a := &analysis{p: series.NewPeriod(monday, tenDays, time.Hour), opt: &o}
 	for _, tt := range [][3]int{{0, 24, 24}, {96, 120, 24}, {96, 121, 24}, {119, 144, 1}, {120, 168, 0}, {143, 169, 1}, {120, 192, 24},
 		{5, 5, 0}} {
-		if got := a.workingTime(tt[0], tt[1]); got != time.Duration(tt[2])*time.Hour {
+		if got := a.p.WorkingTime(tt[0], tt[1], a.opt.zone()); got != time.Duration(tt[2])*time.Hour {
 			t.Errorf("%v: %s", tt, got)
 		}
 	}

@@ -50,20 +50,25 @@ resources:
 # nodes, configuration of mig-parted
 version: v1
 mig-configs:
-  all-%s:
-  - devices: all
+  some-%s:
+  - devices: [0]   # as many GPUs as are needed: the others of the node stay as they are
     mig-enabled: true
     mig-devices:
       %q: %d`, s.Profile.Resource(), s.Profile.Name, s.Profile.Name, s.Profile.PerGPU)
 	}
-	text = fmt.Sprintf(`# configuration of the device plugin, for the nodes whose GPUs are to be shared
+	text = fmt.Sprintf(`# configuration of the device plugin, for a node pool whose GPUs are all shared (label nvidia.com/device-plugin.config)
 version: v1
 sharing:
   timeSlicing:
+    renameByDefault: true
+    failRequestsGreaterThanOne: true
     resources:
     - name: nvidia.com/gpu
       replicas: %d
-# the pods still request nvidia.com/gpu: 1`, s.Replicas)
+# pod: requests a share, by a name that pods with a whole GPU do not have
+resources:
+  limits:
+    nvidia.com/gpu.shared: 1`, s.Replicas)
 	if r.Preallocated {
 		text += fmt.Sprintf(`
 # and limit the memory that the program allocates, for example
@@ -77,7 +82,7 @@ sharing:
 }
 
 // Replicas is what sets the number of replicas of now: for good, or by a schedule in the hours from one to another.
-func Replicas(r *document.Workload, now, high, low, from, to int) (text string) {
+func Replicas(r *document.Workload, now, high, low, from, to int, zone string) (text string) {
 	switch kind := gpu.KindOf(r.Kind); {
 	case kind.Name == "KnativeService":
 		return fmt.Sprintf(`# spec.template.metadata.annotations; between the two its requests set the number
@@ -90,9 +95,9 @@ autoscaling.knative.dev/max-scale: "%d"`, low, now)
 		return fmt.Sprintf("%s%d\n# or an autoscaler on the metric of its requests, from %d to %d, the number of today",
 			scale(r), high, high, now)
 	}
-	return fmt.Sprintf(`# KEDA: a ScaledObject with two triggers of type cron, or a CronJob each
-# at %02d:00
-%s%d
-# at %02d:00
-%s%d`, from, scale(r), low, to, scale(r), high)
+	return fmt.Sprintf(`# KEDA: a ScaledObject with two triggers of type cron and timezone: %[1]s, or a CronJob each with timeZone: %[1]s
+# at %02[2]d:00 %[1]s
+%[3]s%[4]d
+# at %02[5]d:00 %[1]s
+%[3]s%[6]d`, zone, from, scale(r), low, to, high)
 }

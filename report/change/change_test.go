@@ -60,9 +60,9 @@ func TestSizeAndReplicas(t *testing.T) {
 		}
 	}
 	where, text := Size(w, &sizing.Size{Profile: profile})
-	holds(where, text, "pod template and mig-parted", "nvidia.com/mig-1g.10gb: 1\n", "all-1g.10gb:", `"1g.10gb": 7`)
+	holds(where, text, "pod template and mig-parted", "nvidia.com/mig-1g.10gb: 1\n", "some-1g.10gb:\n  - devices: [0]", `"1g.10gb": 7`)
 	where, text = Size(w, &sizing.Size{Replicas: 4})
-	holds(where, text, "device plugin", "replicas: 4\n")
+	holds(where, text, "device plugin", "replicas: 4\n", "renameByDefault: true", "nvidia.com/gpu.shared: 1")
 	if strings.Contains(text, "vLLM") {
 		t.Error(text)
 	}
@@ -70,19 +70,19 @@ func TestSizeAndReplicas(t *testing.T) {
 	where, text = Size(w, &sizing.Size{Replicas: 4})
 	holds(where, text, "device plugin", "--gpu-memory-utilization=0.23", "MEM_FRACTION=0.23", "fraction(0.23)")
 	const scale = "kubectl -n team scale deployment/app --replicas="
-	if got := Replicas(w, 9, 7, 7, 0, 0); got != scale+"7\n# or an autoscaler on the metric of its requests, from 7 to 9, the number of today" {
+	if got := Replicas(w, 9, 7, 7, 0, 0, "Europe/Berlin"); got != scale+"7\n# or an autoscaler on the metric of its requests, from 7 to 9, the number of today" {
 		t.Error(got)
 	}
 	w.Kind = "knativeservice"
-	if got := Replicas(w, 9, 7, 4, 18, 6); !strings.Contains(got, `min-scale: "4"`) || !strings.Contains(got, `max-scale: "9"`) {
+	if got := Replicas(w, 9, 7, 4, 18, 6, "Europe/Berlin"); !strings.Contains(got, `min-scale: "4"`) || !strings.Contains(got, `max-scale: "9"`) {
 		t.Error(got)
 	}
 	w.Kind = "InferenceService"
-	if got := Replicas(w, 9, 7, 7, 0, 0); !strings.HasSuffix(got, "minReplicas: 7\n    maxReplicas: 9") {
+	if got := Replicas(w, 9, 7, 7, 0, 0, "Europe/Berlin"); !strings.HasSuffix(got, "minReplicas: 7\n    maxReplicas: 9") {
 		t.Error(got)
 	}
 	w.Kind = "deployment"
-	if got := Replicas(w, 30, 24, 4, 18, 6); !strings.HasSuffix(got, "\n# at 18:00\n"+scale+"4\n# at 06:00\n"+scale+"24") {
+	if got := Replicas(w, 30, 24, 4, 18, 6, "Europe/Berlin"); !strings.HasSuffix(got, "\n# at 18:00 Europe/Berlin\n"+scale+"4\n# at 06:00 Europe/Berlin\n"+scale+"24") {
 		t.Error(got)
 	}
 }

@@ -41,3 +41,18 @@ func Quiet(p series.Period, zone *time.Location, busy, allocated *series.Track, 
 	}
 	return low, from, to, saved
 }
+
+// Missed is the fraction of a part in which a number of replicas is too small, or the lower one in the hours from one to another.
+func Missed(p series.Period, zone *time.Location, busy *series.Track, part series.Span, gpus float64, n, low, from, to int) float64 {
+	missed, steps := 0.0, 0.0
+	for k, v := range busy.Within(part.From, part.To) {
+		x := n
+		if h := p.Begin(k).In(zone).Hour(); from < to && h >= from && h < to || from > to && (h >= from || h < to) {
+			x = low
+		}
+		if steps++; v > max(busyAbove, float64(x)*gpus*(1+1e-9)) {
+			missed++
+		}
+	}
+	return missed / max(1, steps)
+}

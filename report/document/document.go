@@ -57,6 +57,16 @@ type Span struct {
 	// MonthHours are those of the month that monthly figures are of: of the calendar month whose report it is, or 730.5,
 	// the mean.
 	MonthHours float64 `json:"month_hours"`
+	// Zone is the time zone of hours of the day and of texts; times in JSON are UTC.
+	Zone string `json:"time_zone"`
+}
+
+// In is a time in the zone of the report.
+func (s Span) In(t time.Time) time.Time {
+	if zone, err := time.LoadLocation(s.Zone); err == nil {
+		return t.In(zone)
+	}
+	return t.UTC()
 }
 
 // Note is something that the reader should know.

@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 	"html/template"
@@ -107,10 +108,11 @@ func writeHTML(w io.Writer, d *document.Document, o Options) error {
 	t, err := template.New("page").Funcs(template.FuncMap{
 		"minute": func(t any) string {
 			if p, ok := t.(*time.Time); ok {
-				return units.Minute(*p)
+				return units.Minute(d.Period.In(*p))
 			}
-			return units.Minute(t.(time.Time))
+			return units.Minute(d.Period.In(t.(time.Time)))
 		},
+		"zone":       func() string { return cmp.Or(d.Period.Zone, "UTC") },
 		"span":       units.Span,
 		"gpus":       units.GPUs,
 		"share":      units.Share,

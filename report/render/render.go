@@ -16,8 +16,11 @@ func Formats() []string { return []string{"html", "md", "csv", "json", "table", 
 
 // Extension is that of a format's file.
 func Extension(format string) string {
-	if format == "table" || format == "short" {
+	switch format {
+	case "table":
 		return "txt"
+	case "short":
+		return "short.txt"
 	}
 	return format
 }

@@ -298,3 +298,25 @@ func TestSchemaKnowsTheDocument(t *testing.T) {
 	}
 	hold("", doc, s)
 }
+
+// Every format has a file of its own, and times are in the zone of the report, which is named.
+func TestFilesAndZones(t *testing.T) {
+	seen := map[string]bool{}
+	for _, f := range Formats() {
+		if seen[Extension(f)] {
+			t.Errorf("two formats write gpu-report.%s", Extension(f))
+		}
+		seen[Extension(f)] = true
+	}
+	at := time.Date(2026, 9, 30, 22, 0, 0, 0, time.UTC)
+	d := &document.Document{Period: document.Span{From: at, To: at.Add(745 * time.Hour), Hours: 745, Zone: "Europe/Berlin"}}
+	for _, f := range []string{"html", "md", "table", "short"} {
+		var b strings.Builder
+		if err := Write(&b, d, f, Options{}); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(b.String(), "2026-10-01 00:00 to 2026-11-01 00:00 Europe/Berlin") || strings.Contains(b.String(), "UTC") {
+			t.Errorf("%s: %.300s", f, b.String())
+		}
+	}
+}

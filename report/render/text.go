@@ -51,8 +51,8 @@ func list[T any](w *outline, title string, columns []column[*T], rows []T) {
 // summary writes the period and the states.
 func (w *outline) summary() {
 	d := w.d
-	w.printf("%s to %s UTC (%s): %s GPUs, %s expected GPU-hours. ", units.Minute(d.Period.From),
-		units.Minute(d.Period.To),
+	w.printf("%s to %s %s (%s): %s GPUs, %s expected GPU-hours. ", units.Minute(d.Period.In(d.Period.From)),
+		units.Minute(d.Period.In(d.Period.To)), cmp.Or(d.Period.Zone, "UTC"),
 		units.Span(d.Period.Hours), units.GPUs(d.Fleet.GPUs), units.Hours(d.Fleet.Hours))
 	w.printf("Coverage %s; the states differ from the expected GPU-hours by %s.\n",
 		units.Ratio(d.Fleet.Coverage), units.Difference(d.Checks.Difference))
@@ -313,7 +313,8 @@ func writeShort(out io.Writer, d *document.Document, o Options) error {
 	for _, p := range d.PartialReasons {
 		printf("! %s", units.Clean(p))
 	}
-	printf("GPU report, %s to %s: %s GPUs", units.Minute(d.Period.From), units.Minute(d.Period.To), units.GPUs(f.GPUs))
+	printf("GPU report, %s to %s %s: %s GPUs", units.Minute(d.Period.In(d.Period.From)), units.Minute(d.Period.In(d.Period.To)),
+		cmp.Or(d.Period.Zone, "UTC"), units.GPUs(f.GPUs))
 	unused := units.Hours(f.States.Unused()) + " GPU-hours"
 	if f.StateCost != nil {
 		unused += ", " + in(d)(f.StateCost.Unused()) + " of " + in(d)(*f.Cost)

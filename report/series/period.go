@@ -58,3 +58,14 @@ func Steps(spans []Span) int {
 	}
 	return n
 }
+
+// WorkingTime is the part of a time that is on Monday to Friday, in a zone.
+func (p Period) WorkingTime(from, to int, zone *time.Location) time.Duration {
+	n := 0
+	for k := from; k < to; k++ {
+		if d := p.Begin(k).In(zone).Weekday(); d != time.Saturday && d != time.Sunday {
+			n++
+		}
+	}
+	return p.Duration(n)
+}

@@ -89,8 +89,8 @@ func GPUs(x float64) string {
 	return strings.TrimSuffix(strings.TrimSuffix(decimals(x, 2), "0"), ".0")
 }
 
-// Minute writes a time in UTC.
-func Minute(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") }
+// Minute writes a time in its own zone.
+func Minute(t time.Time) string { return t.Format("2006-01-02 15:04") }
 
 // Span writes wall-clock hours.
 func Span(h float64) string {

@@ -15,7 +15,7 @@ func TestFigures(t *testing.T) {
 		Difference(-0.1): "-10.000 %", Money(99.999, "EUR"): "100.00 EUR", Money(1234.5, "EUR\x1b"): "1,234 EUR",
 		GiB(1.5 * (1 << 30)): "1.5 GiB", GPUs(2): "2", GPUs(2.5): "2.5", GPUs(0.25): "0.25", GPUs(12.34): "12.3",
 		GPUs(1234.5): "1,234", Span(0): "0", Span(0.5): "30 min", Span(47): "47.0 h", Span(48): "2.0 d",
-		Minute(time.Unix(0, 0)): "1970-01-01 00:00", Count(1, "GPU"): "1 GPU", Count(2, "node"): "2 nodes",
+		Minute(time.Unix(0, 0).UTC()): "1970-01-01 00:00", Count(1, "GPU"): "1 GPU", Count(2, "node"): "2 nodes",
 		Count(2.5, "GPU"): "2.50 GPUs", Count(12.4, "GPU"): "12 GPUs", Count(0, "node"): "0 nodes",
 		Duration(47 * time.Hour): "47.0 hours", Duration(48 * time.Hour): "2.0 days", Duration(119 * time.Minute): "119 minutes",
 		Sentence("busy", ", or not"): "Busy, or not.", Clean("a\u202eb\x1b[2J\n"): "ab[2J",
