@@ -7,7 +7,6 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/report/demand"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/mig"
-	"github.com/gpu-exporter/gpu-exporter/report/prices"
 	"github.com/gpu-exporter/gpu-exporter/report/replay"
 	"github.com/gpu-exporter/gpu-exporter/report/series"
 )
@@ -300,49 +299,4 @@ func (a *analysis) memory(l *load, r *document.Workload) {
 			r.MemoryNeed = &need
 		}
 	}
-}
-
-// namespaces adds up workloads by the namespace, or another key, which of returns as the fields of an account.
-func namespaces(found []*finding, p series.Period, list *prices.List, of func(*document.Workload) document.Account) []document.Account {
-	sums := map[podKey]*document.Account{}
-	add := func(sum **float64, v *float64) {
-		if v != nil && *sum == nil {
-			*sum = new(float64)
-		}
-		if v != nil {
-			**sum += *v
-		}
-	}
-	for _, f := range found {
-		r := &f.row
-		part := of(r)
-		a := entry(sums, podKey{part.Cluster, part.Namespace, part.Group})
-		a.Cluster, a.Namespace, a.Group = part.Cluster, part.Namespace, part.Group
-		own := document.States{Busy: r.Busy - r.Beyond, Gap: r.Gap, Idle: r.Idle, Unknown: r.Unknown}
-		a.States.Plus(own, 1)
-		a.Hours += r.Allocated
-		a.Beyond += r.Beyond
-		a.UsedByOthers += r.UsedByOthers
-		a.Reclaimable += r.Reclaimable
-		add(&a.EnergyKWh, r.EnergyKWh)
-		add(&a.Cost, r.Cost)
-		if per, ok := list.PerHour(r.Model); ok {
-			if a.StateCost == nil {
-				a.StateCost = &document.States{}
-			}
-			a.StateCost.Plus(own, per)
-		}
-	}
-	out := make([]document.Account, 0, len(sums))
-	for _, k := range sorted(sums) {
-		a := sums[k]
-		a.GPUs = over(a.Hours, p.Hours())
-		a.Difference = over(a.Hours-a.States.Sum()-a.UsedByOthers, a.Hours)
-		a.Coverage = over(a.Hours-a.States.Unknown, a.Hours)
-		if a.EnergyKWh != nil {
-			a.EnergyCost = list.Energy(*a.EnergyKWh)
-		}
-		out = append(out, *a)
-	}
-	return out
 }

@@ -59,11 +59,15 @@ func Build(ctx context.Context, api API, opt Options) (*document.Document, error
 	if err := r.groups(ctx, found); err != nil {
 		return nil, err
 	}
-	doc.Namespaces = namespaces(found, p, opt.Prices, func(w *document.Workload) document.Account {
+	rows := make([]*document.Workload, len(found))
+	for i, f := range found {
+		rows[i] = &f.row
+	}
+	doc.Namespaces = document.Sum(rows, p.Hours(), opt.Prices, func(w *document.Workload) document.Account {
 		return document.Account{Cluster: w.Cluster, Namespace: w.Namespace}
 	})
 	if doc.GroupLabel = opt.GroupLabel; opt.GroupLabel != "" {
-		doc.Groups = namespaces(found, p, opt.Prices, func(w *document.Workload) document.Account {
+		doc.Groups = document.Sum(rows, p.Hours(), opt.Prices, func(w *document.Workload) document.Account {
 			return document.Account{Group: w.Group}
 		})
 	}
@@ -73,7 +77,7 @@ func Build(ctx context.Context, api API, opt Options) (*document.Document, error
 		doc.Workloads = append(doc.Workloads, f.row)
 		doc.Advice = append(doc.Advice, f.advice...)
 	}
-	doc.Advice = slices.Concat(doc.Advice, a.fix(fleet, seen), a.consolidate(fleet, groups), a.geometry(use, groups))
+	doc.Advice = slices.Concat(doc.Advice, a.fix(fleet, seen), a.consolidate(fleet, groups), a.after(fleet, groups, found), a.geometry(use, groups))
 	doc.Checks = r.check(&doc.Fleet, found)
 	r.addNotes(doc, fleet, versions)
 	doc.Notes, doc.PartialReasons = r.notes, r.partial

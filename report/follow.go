@@ -80,32 +80,7 @@ func (a *analysis) refute(f *fleet, groups []*fleetNodes, found []*finding) {
 	}
 	for _, g := range groups {
 		placed := func(advised bool) map[string]*replay.Result {
-			pods := slices.Concat(g.broken, g.unknown)
-			for _, x := range byGroup[g.key] {
-				list := x.replaced
-				if !advised || !x.follows() {
-					list = nil
-					for _, r := range x.runs {
-						p := r.Pod
-						p.Owner = r.workload
-						list = append(list, p)
-					}
-				}
-				for _, p := range list {
-					id, _, _ := strings.Cut(p.ID, "#") // of the pod's first GPU
-					if n := f.nodes[nodeKey{g.key.cluster, x.nodes[id], g.key.model}]; n != nil {
-						p.Class = f.class(n)
-						pods = append(pods, p)
-					}
-				}
-			}
-			nodes := slices.Clone(g.Nodes)
-			for i := range nodes {
-				if advised && nodes[i].Offers == replay.Whole {
-					nodes[i].Offers = replay.Mixed
-				}
-			}
-			_, owners := replay.Owners(nodes, pods)
+			_, owners := replay.Owners(a.placement(f, g, byGroup[g.key], advised))
 			return owners
 		}
 		before, budget := placed(false), a.opt.Advice.Budget
@@ -142,4 +117,34 @@ func (a *analysis) refute(f *fleet, groups []*fleetNodes, found []*finding) {
 			}
 		}
 	}
+}
+
+// placement are the nodes of a model, and all pods of the period on them, with or without the advice on workloads followed.
+func (a *analysis) placement(f *fleet, g *fleetNodes, found []*finding, advised bool) ([]replay.Node, []replay.Pod) {
+	pods, nodes := slices.Concat(g.broken, g.unknown), slices.Clone(g.Nodes)
+	for _, x := range found {
+		list := x.replaced
+		if !advised || !x.follows() {
+			list = nil
+			for _, r := range x.runs {
+				p := r.Pod
+				p.Owner = r.workload
+				list = append(list, p)
+			}
+		}
+		for _, p := range list {
+			id, _, _ := strings.Cut(p.ID, "#") // of the pod's first GPU
+			n := f.nodes[nodeKey{g.key.cluster, x.nodes[id], g.key.model}]
+			if n != nil && x.row.Cluster == g.key.cluster && x.row.Model == g.key.model {
+				p.Class = f.class(n)
+				pods = append(pods, p)
+			}
+		}
+	}
+	for i := range nodes {
+		if advised && nodes[i].Offers == replay.Whole {
+			nodes[i].Offers = replay.Mixed
+		}
+	}
+	return nodes, pods
 }

@@ -37,14 +37,6 @@ type nodeGPUs struct {
 	requested // CPUs and memory for pods with GPUs; 0 is unknown
 }
 
-// requested are CPUs and bytes of memory.
-type requested struct{ cores, bytes float64 }
-
-// of points at the amount of a resource; nil if it is another one.
-func (r *requested) of(resource string) *float64 {
-	return map[string]*float64{"cpu": &r.cores, "memory": &r.bytes}[resource]
-}
-
 // fleet is the account of all nodes.
 type fleet struct {
 	p       series.Period
@@ -296,4 +288,9 @@ func (f *fleet) assign(found []*finding) {
 			give(k, v, func(n *nodeGPUs) *float64 { return &n.beyond })
 		}
 	}
+}
+
+// class is where pods of a node may run: in its pool, and if that is guessed only in its zone.
+func (f *fleet) class(n *nodeGPUs) string {
+	return n.key.cluster + "\x00" + n.key.model + "\x00" + n.pool + "\x00" + n.zone
 }

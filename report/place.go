@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -132,14 +133,10 @@ type fleetNodes struct {
 	unknown      []replay.Pod // allocated, or not reported: they count as pods
 	broken       []replay.Pod // unavailable GPUs, bound to their node
 	replay.Fleet              // with all three
+	back         []string     // nodes that can be given back
 	// partitioned are the slots of MIG devices that pods had at the same time, at most, by node.
 	partitioned map[string]float64
 	peak        float64 // allocated GPUs at the busiest time
-}
-
-// class is where pods of a node may run: in its pool, and if that is guessed only in its zone.
-func (f *fleet) class(n *nodeGPUs) string {
-	return n.key.cluster + "\x00" + n.key.model + "\x00" + n.pool + "\x00" + n.zone
 }
 
 // byModel prepares a replay for each model of each cluster.
@@ -208,80 +205,109 @@ const nodeHistory = 21 * day
 
 // consolidate recommends to give nodes back, where the pods of the period would have run on the rest of them.
 func (a *analysis) consolidate(f *fleet, groups []*fleetNodes) (out []document.Advice) {
-	budget, steps, first := a.opt.Advice.Budget, a.p.Steps(), max(0, slices.Index(f.covered, true))
-	known := a.p.Duration(steps - first)
-	if known < a.opt.Advice.Observed*19/20 {
-		return nil
-	}
 	for _, g := range groups {
-		order, needless, _ := g.Removable(first, steps, budget)
-		if g.key.model == "" || len(order) < 2 || needless == 0 {
-			continue
+		if ad := a.giveBack(f, g); ad != nil {
+			out = append(out, *ad)
 		}
-		h := g.Needs(order, first, steps, budget)
-		n, doubt := h.Back(h.Reserved(h.Left[needless], sizing.Headroom, len(h.Parts))), ""
-		if n == 0 {
-			n, doubt = needless, "no reserve is left"
-		}
-		r := g.Without(order[:n], first, steps, -1)
-		if !r.Feasible(budget) {
-			continue
-		}
-		validation := a.validateNodes(g, h)
-		switch {
-		case known < nodeHistory*19/20:
-			doubt = fmt.Sprintf("%s of history are less than three weeks", units.Duration(known))
-		case validation != nil && validation.Worst > budget:
-			doubt = "a part of the period needed more than those before it, with a reserve"
-		case slices.ContainsFunc(order[:n], func(name string) bool { return f.nodes[nodeKey{g.key.cluster, name, g.key.model}].guessed }):
-			doubt = "no label names their node pool (--node-pool-label)"
-		}
-		hours := 0.0
-		for _, name := range order[:n] {
-			hours += f.nodes[nodeKey{g.key.cluster, name, g.key.model}].expected * a.p.StepHours()
-		}
-		ad := a.advice(g.key, document.AdviseConsolidate, "half_empty_nodes", hours, "medium")
-		ad.SavedGPUs, ad.Saving, ad.Replay, ad.Validation = h.Left[0]-h.Left[n], document.SavesNodes, a.replayed(r), validation
-		names := slices.Sorted(slices.Values(order[:n]))
-		ad.Title = fmt.Sprintf("Give back %s of %s: %s", units.Count(float64(n), "node"), g.key.model, units.Few(names))
-		ad.Evidence = fmt.Sprintf("%d pods of the period, placed on the other %s with %.0f GPUs, would all have run: %s. "+
-			"%.0f GPUs were allocated at the busiest time.", r.Placed, units.Count(float64(len(order)-n), "node"), h.Left[n],
-			waited(r, a.p), g.peak)
-		ad.Risk = "medium: only the reserve is left for growth and for the loss of a node; drain each node before it is removed"
-		if len(order) == n {
-			ad.Evidence = "None of them was allocated at any time of the period."
-			ad.Alternatives, ad.Risk = "No node of the model is left.", "medium: nothing is left for new pods"
-		} else {
-			ad.Alternatives = units.Sentence(units.Count(float64(len(order)-needless), "node"), " would have sufficed, without a reserve; "+
-				"with one less, ", waited(g.Without(order[:needless+1], first, steps, -1), a.p))
-		}
-		if kept := g.apart(); len(kept) > 0 {
-			ad.Evidence += " Kept: no two replicas on one node, which was always so, of " + units.Few(kept) + "."
-		}
-		if doubt != "" {
-			ad.Confidence, ad.Evidence = "low", ad.Evidence+" Confidence is low: "+doubt+"."
-		}
-		ad.ChangeIn = "node pool"
-		ad.Change = "# new pods fill nodes one after the other: kube-scheduler, NodeResourcesFit with\n" +
-			"#   scoringStrategy.type: MostAllocated for nvidia.com/gpu; then\nkubectl drain --ignore-daemonsets " +
-			strings.Join(names, " ")
-		out = append(out, ad)
 	}
 	return out
 }
 
-// apart are the workloads whose pods were never two on one node, though two of them have room there.
-func (g *fleetNodes) apart() []string {
-	most, names := 0, map[string]bool{}
-	for _, n := range g.Nodes {
-		most = max(most, n.GPUs)
-	}
-	for _, p := range g.pods {
-		if p.Apart != "" && 2*p.Amount() <= float64(most) {
-			names[p.Apart[:strings.LastIndex(p.Apart, "/")]] = true
+// after recommends which more nodes could be given back once all advice about workloads is carried out: what it frees changes no
+// invoice by itself. It is as sure as the least sure part of it.
+func (a *analysis) after(f *fleet, groups []*fleetNodes, found []*finding) (out []document.Advice) {
+	for _, g := range groups {
+		then, level, n := *g, "high", 0
+		then.Used = map[string]float64{}
+		for _, x := range found {
+			if x.follows() && x.row.Cluster == g.key.cluster && x.row.Model == g.key.model {
+				n++
+				level = document.Least(level, x.advice[0].Confidence)
+			}
+			for _, p := range x.replaced {
+				id, _, _ := strings.Cut(p.ID, "#")
+				then.Used[x.nodes[id]] += p.Amount() * float64(p.To-p.From)
+			}
+		}
+		if n == 0 {
+			continue
+		}
+		then.Nodes, then.Pods = a.placement(f, g, found, true)
+		replay.Sort(then.Pods)
+		then.Left = maps.Clone(g.Left)
+		for _, name := range g.back {
+			then.Left[name] = true
+		}
+		if ad := a.giveBack(f, &then); ad != nil {
+			ad.Reason, ad.Confidence = "after_advice", document.Least(level, ad.Confidence)
+			ad.Title = "After the advice on workloads: " + strings.ToLower(ad.Title[:1]) + ad.Title[1:]
+			ad.Evidence = fmt.Sprintf("With %s on workloads carried out: %s", units.Count(float64(n), "recommendation"), ad.Evidence)
+			out = append(out, *ad)
 		}
 	}
-	return sortedKeys(names)
+	return out
+}
+
+// giveBack finds the nodes of a model that can be given back.
+func (a *analysis) giveBack(f *fleet, g *fleetNodes) *document.Advice {
+	budget, steps, first := a.opt.Advice.Budget, a.p.Steps(), max(0, slices.Index(f.covered, true))
+	known := a.p.Duration(steps - first)
+	if known < a.opt.Advice.Observed*19/20 || g.key.model == "" {
+		return nil
+	}
+	order, needless, _ := g.Removable(first, steps, budget)
+	if len(order) < 2 || needless == 0 {
+		return nil
+	}
+	h := g.Needs(order, first, steps, budget)
+	n, doubt := h.Back(h.Reserved(h.Left[needless], sizing.Headroom, len(h.Parts))), ""
+	if n == 0 {
+		n, doubt = needless, "no reserve is left"
+	}
+	r := g.Without(order[:n], first, steps, -1)
+	if !r.Feasible(budget) {
+		return nil
+	}
+	g.back = order[:n]
+	validation := a.validateNodes(g, h)
+	switch {
+	case known < nodeHistory*19/20:
+		doubt = fmt.Sprintf("%s of history are less than three weeks", units.Duration(known))
+	case validation != nil && validation.Worst > budget:
+		doubt = "a part of the period needed more than those before it, with a reserve"
+	case slices.ContainsFunc(order[:n], func(name string) bool { return f.nodes[nodeKey{g.key.cluster, name, g.key.model}].guessed }):
+		doubt = "no label names their node pool (--node-pool-label)"
+	}
+	hours := 0.0
+	for _, name := range order[:n] {
+		hours += f.nodes[nodeKey{g.key.cluster, name, g.key.model}].expected * a.p.StepHours()
+	}
+	ad := a.advice(g.key, document.AdviseConsolidate, "half_empty_nodes", hours, "medium")
+	ad.SavedGPUs, ad.Saving, ad.Replay, ad.Validation = h.Left[0]-h.Left[n], document.SavesNodes, a.replayed(r), validation
+	names := slices.Sorted(slices.Values(order[:n]))
+	ad.Title = fmt.Sprintf("Give back %s of %s: %s", units.Count(float64(n), "node"), g.key.model, units.Few(names))
+	ad.Evidence = fmt.Sprintf("%d pods of the period, placed on the other %s with %.0f GPUs, would all have run: %s. "+
+		"%.0f GPUs were allocated at the busiest time.", r.Placed, units.Count(float64(len(order)-n), "node"), h.Left[n],
+		waited(r, a.p), g.peak)
+	ad.Risk = "medium: only the reserve is left for growth and for the loss of a node; drain each node before it is removed"
+	if len(order) == n {
+		ad.Evidence = "None of them was allocated at any time of the period."
+		ad.Alternatives, ad.Risk = "No node of the model is left.", "medium: nothing is left for new pods"
+	} else {
+		ad.Alternatives = units.Sentence(units.Count(float64(len(order)-needless), "node"), " would have sufficed, without a reserve; "+
+			"with one less, ", waited(g.Without(order[:needless+1], first, steps, -1), a.p))
+	}
+	if kept := g.Kept(); len(kept) > 0 {
+		ad.Evidence += " Kept: no two replicas on one node, which was always so, of " + units.Few(kept) + "."
+	}
+	if doubt != "" {
+		ad.Confidence, ad.Evidence = "low", ad.Evidence+" Confidence is low: "+doubt+"."
+	}
+	ad.ChangeIn = "node pool"
+	ad.Change = "# new pods fill nodes one after the other: kube-scheduler, NodeResourcesFit with\n" +
+		"#   scoringStrategy.type: MostAllocated for nvidia.com/gpu; then\nkubectl drain --ignore-daemonsets " +
+		strings.Join(names, " ")
+	return &ad
 }
 
 // waited describes what a replay found.

@@ -372,7 +372,11 @@ func TestNamespaces(t *testing.T) {
 	found := []*finding{of("y", "a", 5, 1, 2, 4, 1, 3, 10), of("x", "b", 1, 0, 1, 1, 1, 1, 0), of("y", "b", 7, 0, 0, 1, 0, 0, 0),
 		of("y", "a", 1, 0, 1, 0, 0, 0, 4)}
 	found[3].row.Allocated += 0.5 // a difference
-	out := namespaces(found, hourSteps(10).p, list, func(w *document.Workload) document.Account {
+	rows := make([]*document.Workload, len(found))
+	for i, f := range found {
+		rows[i] = &f.row
+	}
+	out := document.Sum(rows, 10, list, func(w *document.Workload) document.Account {
 		return document.Account{Namespace: w.Namespace}
 	})
 	if len(out) != 2 || out[0].Namespace != "x" || out[1].Namespace != "y" {

@@ -43,6 +43,7 @@ func ReasonCodes() map[string]string {
 		"low_demand":           "The demand of all replicas together is covered by fewer.",
 		"daily_demand":         "The demand is low at the same hours of each day.",
 		"oversubscribed":       "The GPU is shared and busy all the time.",
+		"after_advice":         "Fewer nodes are enough once the advice on workloads is carried out.",
 		"half_empty_nodes":     "Fewer nodes are enough for what is allocated at the busiest time.",
 		"unallocated_profiles": "MIG devices of one profile stay unallocated while pods are pending for another.",
 		"gpu_unavailable":      "The GPU could not be used.",

@@ -105,3 +105,9 @@ func round(v reflect.Value) {
 		}
 	}
 }
+
+// Least is the lower of two levels of confidence.
+func Least(x, y string) string {
+	levels := []string{"low", "medium", "high"}
+	return levels[min(slices.Index(levels, x), slices.Index(levels, y))]
+}

@@ -128,3 +128,18 @@ func Spread[T any](list []T, of func(*T) (*Pod, string)) bool {
 	}
 	return together
 }
+
+// Kept lists, without the last part of their names, what is kept apart though two of it have room on a node.
+func (f *Fleet) Kept() (names []string) {
+	most := 0
+	for _, n := range f.Nodes {
+		most = max(most, n.GPUs)
+	}
+	for _, p := range f.Pods {
+		if p.Apart != "" && 2*p.Amount() <= float64(most) {
+			names = append(names, p.Apart[:strings.LastIndex(p.Apart, "/")])
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
