@@ -73,7 +73,9 @@ func Build(ctx context.Context, api API, opt Options) (*document.Document, error
 	}
 	groups := a.byModel(fleet, found)
 	a.refute(fleet, groups, found)
+	pods := map[string][]string{}
 	for _, f := range found {
+		pods[f.row.ID] = f.pods
 		doc.Workloads = append(doc.Workloads, f.row)
 		doc.Advice = append(doc.Advice, f.advice...)
 	}
@@ -89,15 +91,12 @@ func Build(ctx context.Context, api API, opt Options) (*document.Document, error
 		doc.Sources = append(doc.Sources, *r.sources[k])
 	}
 	if !opt.DCGM { // no single query attributes the samples of a gauge
-		pods, pools := map[string][]string{}, map[[2]string][]string{}
-		for _, f := range found {
-			pods[f.row.ID] = f.pods
-		}
+		pools := map[[2]string][]string{}
 		for _, n := range fleet.sorted() {
 			k := [2]string{n.key.cluster, n.pool}
 			pools[k] = append(pools[k], n.key.node)
 		}
-		metric.Queries(doc, r.q, r.has, pools, pods)
+		metric.Queries(doc, r.q, r.has, fleet.raw(), pools, pods)
 	}
 	doc.Finish()
 	return doc, nil

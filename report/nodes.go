@@ -190,10 +190,7 @@ func (f *fleet) adopt() {
 
 // unknown lists what a placement on the nodes does not know.
 func (f *fleet) unknown(requests bool) string {
-	out := "taints, affinity, volumes, NVLink, NUMA"
-	if !requests {
-		out += ", CPU and memory"
-	}
+	out := "taints, affinity, volumes, NVLink, NUMA" + map[bool]string{false: ", CPU and memory"}[requests]
 	for _, n := range f.nodes {
 		if n.guessed {
 			return out + "; node pools are guessed"
@@ -293,4 +290,12 @@ func (f *fleet) assign(found []*finding) {
 // class is where pods of a node may run: in its pool, and if that is guessed only in its zone.
 func (f *fleet) class(n *nodeGPUs) string {
 	return n.key.cluster + "\x00" + n.key.model + "\x00" + n.pool + "\x00" + n.zone
+}
+
+// raw are the parts that no rule covers.
+func (f *fleet) raw() (out []document.Span) {
+	for _, g := range f.withoutRules {
+		out = append(out, document.Span{From: f.p.Begin(g.From), To: f.p.End(g.To - 1)})
+	}
+	return out
 }

@@ -77,9 +77,9 @@ func TestOracle(t *testing.T) {
 		"Share the GPU of part: 1/3 of a GPU is enough": {"share", "freed", "medium", row{160, 2. / 3, 1600, 487}, 1, 80},
 		"After the advice on workloads: give back 1 node of NVIDIA A100-SXM4-40GB: a-5": {"consolidate", "nodes", "low", row{960, 4, 0, 2922},
 			4, 960},
-		"Repair the GPUs of n7":                         {"fix_fault", "freed", "high", row{60, 0.25, 1660, 182.625}, 0, 0},
-		"Reduce sharing for large":                      {"reduce_sharing", "freed", "medium", row{0, 0, 1660, 0}, 0, 0},
-		"Reduce sharing for little":                     {"reduce_sharing", "freed", "medium", row{0, 0, 1660, 0}, 0, 0},
+		"Repair the GPUs of n7":     {"fix_fault", "freed", "high", row{60, 0.25, 1660, 182.625}, 0, 0},
+		"Reduce sharing for large":  {"reduce_sharing", "freed", "medium", row{0, 0, 1660, 0}, 0, 0},
+		"Reduce sharing for little": {"reduce_sharing", "freed", "medium", row{0, 0, 1660, 0}, 0, 0},
 		// Two GPUs for six days, and a third of a GPU remains of one: questions, which no sum has.
 		"Release 2 GPUs of stopped": {"release", "freed", "low", row{288, 2, 1660, 1461}, 2, 192},
 		// Twice 0.12 is below two sevenths.

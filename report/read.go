@@ -365,9 +365,9 @@ func (r *reader) rawNodes(ctx context.Context, g series.Span, take func(string, 
 	up := q.By("group", q.Now(metric.RawUp), metric.PerGPU...)
 	power := q.Rate(metric.RawEnergy) + " or on (" + q.Cluster + ", node, uuid) " + q.Now(metric.RawPower)
 	for _, x := range []struct{ as, query string }{
-		{metric.RuleGPUs, q.By("sum", q.Once(metric.WithModel(q, q.Rate(metric.RawGPUs))), "node", "model", "state")},
-		{metric.RuleCount, q.By("count", metric.WithModel(q, up), "node", "model")},
-		{metric.RulePower, q.By("sum", q.Once(metric.WithModel(q, power)), "node", "model")},
+		{metric.RuleGPUs, q.By("sum", q.Once(metric.WithModel(q, q.Rate(metric.RawGPUs), "")), "node", "model", "state")},
+		{metric.RuleCount, q.By("count", metric.WithModel(q, up, ""), "node", "model")},
+		{metric.RulePower, q.By("sum", q.Once(metric.WithModel(q, power, "")), "node", "model")},
 	} {
 		if err := r.steps(ctx, x.query, g, func(l prom.Labels) func(int, float64) { return take(x.as, l) }); err != nil {
 			return err

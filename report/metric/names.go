@@ -64,11 +64,15 @@ const (
 	KubeSpaces      = "kube_namespace_labels"
 )
 
-// WithModel joins the GPU's model as the recording rules do.
-func WithModel(q prom.QL, gpus string) string {
+// WithModel joins the GPU's model as the recording rules do; of one model its GPUs alone remain.
+func WithModel(q prom.QL, gpus, model string) string {
 	on, over := q.Cluster+", node, uuid", "[10m]"
 	if q.Window > 10*time.Minute {
 		over = q.Over()
+	}
+	if model != "" {
+		return fmt.Sprintf("(%s) * on (%s) group_left (model) (max by (%[2]s, model) (last_over_time(%[3]s%[4]s)))", gpus, on,
+			q.Select(RawInfo, "model="+prom.Quote(model)), over)
 	}
 	return fmt.Sprintf("(%s) * on (%s) group_left (model) (max by (%s, model) (last_over_time(%s%s)) "+
 		"or on (%s) group by (%s) (last_over_time(%s%[5]s)))",

@@ -1,0 +1,92 @@
+package report_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
+	"github.com/gpu-exporter/gpu-exporter/report/document"
+)
+
+// instant evaluates a query on a server: values by state.
+func instant(t *testing.T, server, query string, at time.Time) map[string]float64 {
+	t.Helper()
+	resp, err := http.PostForm(server+"/api/v1/query", url.Values{"query": {query}, "time": {fmt.Sprint(at.Unix())}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var r struct {
+		Error string
+		Data  struct {
+			Result []struct {
+				Metric map[string]string
+				Value  [2]any
+			}
+		}
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&r); err != nil || r.Error != "" {
+		t.Fatalf("%v %s: %s", err, r.Error, query)
+	}
+	out := map[string]float64{}
+	for _, x := range r.Data.Result {
+		out[x.Metric["state"]], _ = strconv.ParseFloat(x.Value[1].(string), 64)
+	}
+	return out
+}
+
+// The query of every row, evaluated by Prometheus, has the figures of the row: with recording rules, without, and with rules that begin
+// late.
+func TestQueriesHaveTheFiguresOfTheirRows(t *testing.T) {
+	t.Parallel()
+	p := built(t)
+	config, err := fleet.Preset("demo", 6)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := fleet.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, to := begins, begins.Add(4*hour)
+	for what, rules := range map[string]time.Time{"no rules": {}, "rules": from.Add(-10 * time.Minute), "late rules": from.Add(2 * hour)} {
+		dir := t.TempDir()
+		write(t, dir, f, from.Add(-10*time.Minute), to, 30*time.Second)
+		if !rules.IsZero() {
+			p.record(t, dir, rules, to)
+		}
+		server, stop := p.serve(t, dir)
+		d := p.run(t, server, "--from="+from.Format(time.RFC3339), "--to="+to.Format(time.RFC3339), "--now="+to.Format(time.RFC3339))
+		rows, wrong := 0, 0
+		check := func(name, query string, want map[string]float64) {
+			rows++
+			got := instant(t, server, query, to)
+			for state, v := range want {
+				if !near(got[state], v, 0.01, 0.05) {
+					wrong++
+					t.Errorf("%s: %s: %s is %.3f, the query has %.3f", what, name, state, v, got[state])
+				}
+			}
+		}
+		for kind, list := range map[string][]document.Account{"fleet": {d.Fleet}, "cluster": d.Clusters, "model": d.Models,
+			"pool": d.NodePools, "node": d.Nodes} {
+			for _, a := range list {
+				check(kind+" "+a.Cluster+a.Model+a.NodePool+a.Node, a.Query, map[string]float64{"busy": a.States.Busy, "gap": a.States.Gap,
+					"idle": a.States.Idle, "unallocated": a.States.Unallocated})
+			}
+		}
+		for _, a := range d.Namespaces {
+			check("namespace "+a.Namespace, a.Query, map[string]float64{"allocated": a.Hours})
+		}
+		for _, w := range d.Workloads {
+			check(w.ID, w.Query, map[string]float64{"allocated": w.Allocated})
+		}
+		t.Logf("%s: %d rows, %d figures differ", what, rows, wrong)
+		stop()
+	}
+}
