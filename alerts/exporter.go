@@ -53,7 +53,8 @@ func exporterState() []Alert {
 	return []Alert{
 		{Name: "GPUExporterSourceDown", Severity: Warning, Labels: []string{"node", "source"}, For: minutes10,
 			Keep: minutes5, Dashboard: dashboard,
-			Expr: `max by (cluster, node, source) (gpu_exporter_source_up{source!="nvml"}) == 0` + "\n  unless on (cluster, node, source) " +
+			Expr: `max by (cluster, node, source) (gpu_exporter_source_up{source!="nvml"}) == 0` +
+				"\n  unless on (cluster, node, source) " +
 				catalog.NeverRead(""),
 			Summary: "A data source of an exporter is down.",
 			Description: "Data source {{ $labels.source }} fails on {{ $labels.node }}; the metrics from it are " +

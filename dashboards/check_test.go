@@ -27,7 +27,9 @@ func TestBrokenTablesAreRefused(t *testing.T) {
 		want   []string // what the one line must name
 	}{
 		"an unknown selector": {func(_ *Dashboard, p *Panel) { p.queries[0].Expr = "sum(gpu_power_watts{<nodes>})" }, []string{"<nodes>"}},
-		"a selector of a variable that is missing": {func(_ *Dashboard, p *Panel) { p.queries[0].Expr = "sum(gpu_power_watts{<namespace>})" },
+		"a selector of a variable that is missing": {func(_ *Dashboard, p *Panel) {
+			p.queries[0].Expr = "sum(gpu_power_watts{<namespace>})"
+		},
 			[]string{`"Power"`, "<namespace>", "variable namespace"}},
 		"a line wider than the grid": {func(_ *Dashboard, p *Panel) { p.width = 13 }, []string{"small", `"Power"`, "25"}},
 		"a row without a title":      {func(b *Dashboard, _ *Panel) { b.Rows[1].Title = "" }, []string{"row 2"}},

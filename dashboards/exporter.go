@@ -32,9 +32,11 @@ func exporterDashboard() Dashboard {
 					orZero("count("+state+" == 1)", gpuNodes),
 					"Nodes with allocatable GPUs and without exporter, those with one that is down apart; needs "+
 						"kube-state-metrics.").at(badIfAny()...),
-				stat(4, "Data sources down", Number, "sum(1 - gpu_exporter_source_up{"+n+"} unless on (cluster, node, source) "+catalog.NeverRead(n)+")",
+				stat(4, "Data sources down", Number, "sum(1 - gpu_exporter_source_up{"+n+"} unless on (cluster, node, source) "+
+					catalog.NeverRead(n)+")",
 					"Data sources of the exporters (driver, kernel log, kubelet and others) that are down, over all "+
-						"nodes: the same one on two nodes counts twice. A kernel log that was never readable does not count.").at(badIfAny()...),
+						"nodes: the same one on two nodes counts twice. A kernel log that was never readable does not count.").at(
+					badIfAny()...),
 				stat(3, "Resolved", Ratio,
 					"count(gpu_allocation_ratio{"+n+"}) / count(gpu_device_up{"+n+"})",
 					"GPUs whose allocation is known, over all GPUs. Below 100 %: the kubelet does not respond, or "+

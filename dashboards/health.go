@@ -60,7 +60,8 @@ func healthDashboard() Dashboard {
 					timeline(24, "Alerts over time", "Periods in which alerts of the shipped rules were firing.",
 						[]Mapping{{"1", "firing", Red}},
 						q("{{alertname}}",
-							`max by (alertname) (ALERTS{<cluster>, alertname=~"GPU.*", alertstate="firing"})`)).called("No alert was firing, or the alert rules are not loaded.")),
+							`max by (alertname) (ALERTS{<cluster>, alertname=~"GPU.*", alertstate="firing"})`)).called(
+						"No alert was firing, or the alert rules are not loaded.")),
 			}},
 			{Title: "Memory, temperature and power", Lines: []Line{
 				line(8,

@@ -269,7 +269,8 @@ func complaints(d dashboard.Dashboard, all map[string]dashboard.Dashboard) []str
 		case *table.Options:
 			if o.Footer == nil || len(o.Footer.Reducer) == 0 || len(o.SortBy) == 0 {
 				say("%s: footer or order is not said", where)
-			} else if text, _ := json.Marshal(p.FieldConfig.Overrides); !strings.Contains(string(text), strconv.Quote(o.SortBy[0].DisplayName)) {
+			} else if text, _ := json.Marshal(p.FieldConfig.Overrides); !strings.Contains(string(text),
+				strconv.Quote(o.SortBy[0].DisplayName)) {
 				say("%s is ordered by %s, which is no column", where, o.SortBy[0].DisplayName)
 			}
 		case *statetimeline.Options:

@@ -123,7 +123,8 @@ func namespaceDashboard() Dashboard {
 					value("Last busy", When, "1000 * "+maximum(workload,
 						records("workload:gpu_last_busy_timestamp_seconds:max", s)))).
 					among(workload, total(workload, records("workload:gpu_unused_seconds:rate5m", s, `state="idle"`))+
-						" > 0.05"+notWellUsed(workload, busyNow("workload", workload, s))).called("No idle workload, or the recording rules are not loaded.")),
+						" > 0.05"+notWellUsed(workload, busyNow("workload", workload, s))).called(
+					"No idle workload, or the recording rules are not loaded.")),
 				line(7,
 					series(12, "Models", Number, "Allocated GPUs by model.",
 						q("{{model}}", total("model", records("namespace:gpu_allocation:sum", s)))).stacked().from(0),

@@ -79,7 +79,8 @@ func Build(ctx context.Context, api API, opt Options) (*document.Document, error
 		doc.Workloads = append(doc.Workloads, f.row)
 		doc.Advice = append(doc.Advice, f.advice...)
 	}
-	doc.Advice = slices.Concat(doc.Advice, a.fix(fleet, seen), a.consolidate(fleet, groups), a.after(fleet, groups, found), a.geometry(use, groups))
+	doc.Advice = slices.Concat(doc.Advice, a.fix(fleet, seen), a.consolidate(fleet, groups), a.after(fleet, groups, found),
+		a.geometry(use, groups))
 	doc.Checks = r.check(&doc.Fleet, found)
 	r.addNotes(doc, fleet, versions)
 	doc.Notes, doc.PartialReasons = r.notes, r.partial

@@ -182,7 +182,8 @@ func TestEverything(t *testing.T) {
 		hours[s.Data+" from "+s.From] = s.Hours
 	}
 	if !maps.Equal(hours, map[string]float64{"GPUs from rules": 240, "idle periods and single GPUs from series": 240,
-		"pending pods from rules": 240, "CPU and memory of nodes from absent": 0, "unattributed busy time from series": 240, "workloads from rules": 240}) {
+		"pending pods from rules": 240, "CPU and memory of nodes from absent": 0, "unattributed busy time from series": 240,
+		"workloads from rules": 240}) {
 		t.Errorf("%v", hours)
 	}
 	var codes []string

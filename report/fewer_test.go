@@ -127,7 +127,8 @@ func TestFewer(t *testing.T) {
 			ad.Evidence != "Over "+tt.evidence+" GPUs were busy for less than a tenth of the busiest GPU's time in their pod." ||
 			l.followed.fewer != most-few || ad.Change != fmt.Sprintf("resources:\n  limits:\n    nvidia.com/gpu: %d   "+
 			"# and as many ranks (torchrun --nproc-per-node=%[1]d)", few) || ad.ChangeIn != "pod template" ||
-			!strings.HasPrefix(ad.Risk, "medium: the program may count its visible GPUs; check its number of ranks (often one process drives one GPU)") ||
+			!strings.HasPrefix(ad.Risk,
+				"medium: the program may count its visible GPUs; check its number of ranks (often one process drives one GPU)") ||
 			strings.Contains(ad.Risk, "divide") != strings.HasPrefix(tt.what, "layers") ||
 			ad.Alternatives != "The busy GPUs remain: fewer would slow it down." || ad.Reason != "idle_gpus" {
 			t.Errorf("%s: %s\n%s\n%+v", tt.what, ad.Title, ad.Evidence, ad)

@@ -75,7 +75,8 @@ func TestOracle(t *testing.T) {
 		"Request 1 instead of 2 GPUs for each pod of ranks": {"fewer_gpus", "freed", "medium", row{240, 1, 1440, 730.5}, 1, 240},
 		// Twice 0.16 is below a third.
 		"Share the GPU of part: 1/3 of a GPU is enough": {"share", "freed", "medium", row{160, 2. / 3, 1600, 487}, 1, 80},
-		"After the advice on workloads: give back 1 node of NVIDIA A100-SXM4-40GB: a-5": {"consolidate", "nodes", "low", row{960, 4, 0, 2922},
+		"After the advice on workloads: give back 1 node of NVIDIA A100-SXM4-40GB: a-5": {
+			"consolidate", "nodes", "low", row{960, 4, 0, 2922},
 			4, 960},
 		"Repair the GPUs of n7":     {"fix_fault", "freed", "high", row{60, 0.25, 1660, 182.625}, 0, 0},
 		"Reduce sharing for large":  {"reduce_sharing", "freed", "medium", row{0, 0, 1660, 0}, 0, 0},

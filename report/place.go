@@ -79,7 +79,8 @@ func (a *analysis) runs(l *load) []run {
 			out = append(out, n)
 		}
 	}
-	if k := gpu.KindOf(l.key.kind); k.Pods != gpu.Together && replay.Spread(out, func(n *run) (*replay.Pod, string) { return &n.Pod, n.node }) {
+	where := func(n *run) (*replay.Pod, string) { return &n.Pod, n.node }
+	if k := gpu.KindOf(l.key.kind); k.Pods != gpu.Together && replay.Spread(out, where) {
 		for i := range out {
 			out[i].Apart = l.key.id()
 		}

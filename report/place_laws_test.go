@@ -626,7 +626,8 @@ func TestReserveOfNodes(t *testing.T) {
 		}
 		h.Order = make([]string, 20)
 		most := slices.Max(tt.parts[:])
-		if grew, reserved := h.Grew(8), h.Reserved(most, 1.25, 8); grew != tt.grew || reserved != tt.reserved || h.Back(reserved) != tt.back {
+		if grew, reserved := h.Grew(8), h.Reserved(most, 1.25, 8); grew != tt.grew || reserved != tt.reserved ||
+			h.Back(reserved) != tt.back {
 			t.Errorf("%v: grew by %v, %v have to be left, %d are given back", tt.parts, grew, reserved, h.Back(reserved))
 		}
 	}

@@ -12,7 +12,8 @@ import (
 )
 
 // Where pods may run: nodes are given back only if their pods fit on others of their own pool, zone and kind, and the reason of the
-// confidence is a pool that is guessed before it is the missing reserve. The last node has two pods of a GPU each for 22 days, the two others of eight GPUs five each.
+// confidence is a pool that is guessed before it is the missing reserve. The last node has two pods of a GPU each for 22
+// days, the two others of eight GPUs five each.
 func TestWherePodsMayRun(t *testing.T) {
 	names := []string{"gpu-1", "gpu-2", "gpu-3"}
 	labels := func(l map[string]string) func(*scene) {
@@ -33,7 +34,8 @@ func TestWherePodsMayRun(t *testing.T) {
 				s.add(metric.KubeAllocatable, map[string]string{"node": name, "resource": "cpu"}, constant(nodes))
 			}
 			for i := range 12 {
-				s.add(metric.KubeRequests, map[string]string{"namespace": "team", "pod": fmt.Sprint("p-", i), "resource": "cpu"}, constant(pods))
+				s.add(metric.KubeRequests, map[string]string{"namespace": "team", "pod": fmt.Sprint("p-", i), "resource": "cpu"},
+					constant(pods))
 			}
 		}
 	}

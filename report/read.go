@@ -472,7 +472,8 @@ func (r *reader) requests(ctx context.Context, f *fleet) error {
 	on := " on (" + r.q.Cluster + ", namespace, pod) "
 	for i, query := range []string{
 		r.q.By("max", r.q.Select(metric.KubeAllocatable, amounts), "node", "resource"),
-		r.q.By("sum", r.q.Once(r.q.Select(metric.KubeRequests, amounts)+" unless"+on+r.q.Select(metric.KubeRequests, gpus)), "node", "resource"),
+		r.q.By("sum", r.q.Once(r.q.Select(metric.KubeRequests, amounts)+" unless"+on+r.q.Select(metric.KubeRequests, gpus)),
+			"node", "resource"),
 	} {
 		q := prom.Range{Query: query, From: r.p.From.Add(every), To: r.p.To, Step: every}
 		err := r.api.Range(ctx, q, func(s *prom.Series) error {

@@ -87,7 +87,8 @@ func (a *analysis) size(l *load, r *document.Workload, steps int) (*document.Adv
 	case !ok:
 		return nil, reason
 	case *r.BusyMean >= wellUsed:
-		return nil, sizing.Reason{Code: "well_used", Text: fmt.Sprintf("it is busy for %s of what is allocated to it", units.Ratio(*r.BusyMean))}
+		return nil, sizing.Reason{Code: "well_used", Text: fmt.Sprintf("it is busy for %s of what is allocated to it",
+			units.Ratio(*r.BusyMean))}
 	case now.Several && r.Sharing == "mig":
 		return nil, sizing.Reason{Code: "several_mig_devices", Text: "several MIG devices are allocated to each of its pods"}
 	case r.MemoryPeak == nil:

@@ -201,9 +201,9 @@ func TestHiddenWorkOfAllSizes(t *testing.T) {
 					"\npod team/p container c nvidia.com/gpu="+sharedGPU+" pids=5000\n")
 				for _, until := range []time.Duration{2 * time.Minute, length} {
 					st.run(until - st.control.Now())
-					now, device := st.series(), 0.0
+					now := st.series()
 					want := float64(st.s.Truth(0).ProcessBusy(5000, 0, st.control.Now()))
-					device = sum(now.match("gpu_busy_seconds_total"))
+					device := sum(now.match("gpu_busy_seconds_total"))
 					got := sum(now.match("gpu_container_busy_seconds_total"))
 					t.Logf("%v: the container was busy %.1f s and got %.1f s (%+.1f %%) of %.1f s; memory %.1f GiB", until, want, got,
 						100*(got/want-1), device, sum(now.match("gpu_container_memory_used_bytes"))/(1<<30))

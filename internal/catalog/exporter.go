@@ -4,8 +4,8 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// NeverRead returns PromQL for the kernel logs, of the exporters that the matchers select, that an exporter has never read: a missing permission, which the feature
-// kernel_log reports, and no failure. Every other data source that is down is one.
+// NeverRead returns PromQL for the kernel logs, of the exporters that the matchers select, that an exporter has never read:
+// a missing permission, which the feature kernel_log reports, and no failure. Every other data source that is down is one.
 func NeverRead(matchers string) string {
 	if matchers != "" {
 		matchers = ", " + matchers

@@ -235,7 +235,8 @@ func TestHealthOfTheMapping(t *testing.T) {
 	if j.Poll(ended); fmt.Sprint(source()) != before {
 		t.Errorf("the end of the program: %+v", source())
 	}
-	if got := j.explain(&os.PathError{Op: "open", Path: dir, Err: syscall.EACCES}).Error(); got != dir+": permission denied: run as user 0" {
+	if got := j.explain(&os.PathError{Op: "open", Path: dir, Err: syscall.EACCES}).Error(); got != dir+
+		": permission denied: run as user 0" {
 		t.Error(got)
 	}
 	if n := strings.Count(log.String(), `level=WARN msg="cannot read the Slurm job mapping" err=`); n != 4 || strings.Count(log.String(),

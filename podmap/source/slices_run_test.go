@@ -67,7 +67,8 @@ func TestRetriesOfSlices(t *testing.T) {
 	}
 	if want := []string{`WARN msg="cannot list resource slices" err="http://api: refused"`,
 		`WARN msg="cannot list resource slices" err="http://api: read the list: EOF"`,
-		`WARN msg="cannot list resource slices" err="http://api: refused"`, `INFO msg="resource slices listed again" after_failures=7`}; !slices.Equal(got,
+		`WARN msg="cannot list resource slices" err="http://api: refused"`,
+		`INFO msg="resource slices listed again" after_failures=7`}; !slices.Equal(got,
 		want) {
 		t.Errorf("%q, want %q", got, want)
 	}

@@ -23,8 +23,9 @@ func Release(r *document.Workload, whole bool, idle []string) (where, text strin
 		return "shell", fmt.Sprintf("# %s fewer; idle now: %s\n%s%d", units.Count(float64(len(idle)), "pod"),
 			kube.OneLine(strings.Join(idle, ", ")), scale(r), max(0, r.Pods-len(idle)))
 	case !whole && kind.Pods == gpu.Together:
-		return "workload", fmt.Sprintf("# Its pods belong together, and a deleted one is started again: ask the owner to run it without %s.",
-			kube.OneLine(strings.Join(idle, ", ")))
+		return "workload",
+			fmt.Sprintf("# Its pods belong together, and a deleted one is started again: ask the owner to run it without %s.",
+				kube.OneLine(strings.Join(idle, ", ")))
 	case !whole:
 		return "shell", remove(append([]string{"pod"}, idle...)...)
 	case kind.Scales:

@@ -70,11 +70,13 @@ func TestSizeAndReplicas(t *testing.T) {
 	where, text = Size(w, &sizing.Size{Replicas: 4})
 	holds(where, text, "device plugin", "--gpu-memory-utilization=0.23", "MEM_FRACTION=0.23", "fraction(0.23)")
 	const scale = "kubectl -n team scale deployment/app --replicas="
-	if got := Replicas(w, 9, 7, 7, 0, 0, "Europe/Berlin"); got != scale+"7\n# or an autoscaler on the metric of its requests, from 7 to 9, the number of today" {
+	if got := Replicas(w, 9, 7, 7, 0, 0, "Europe/Berlin"); got != scale+
+		"7\n# or an autoscaler on the metric of its requests, from 7 to 9, the number of today" {
 		t.Error(got)
 	}
 	w.Kind = "knativeservice"
-	if got := Replicas(w, 9, 7, 4, 18, 6, "Europe/Berlin"); !strings.Contains(got, `min-scale: "4"`) || !strings.Contains(got, `max-scale: "9"`) {
+	if got := Replicas(w, 9, 7, 4, 18, 6, "Europe/Berlin"); !strings.Contains(got, `min-scale: "4"`) || !strings.Contains(got,
+		`max-scale: "9"`) {
 		t.Error(got)
 	}
 	w.Kind = "InferenceService"
@@ -82,7 +84,8 @@ func TestSizeAndReplicas(t *testing.T) {
 		t.Error(got)
 	}
 	w.Kind = "deployment"
-	if got := Replicas(w, 30, 24, 4, 18, 6, "Europe/Berlin"); !strings.HasSuffix(got, "\n# at 18:00 Europe/Berlin\n"+scale+"4\n# at 06:00 Europe/Berlin\n"+scale+"24") {
+	if got := Replicas(w, 30, 24, 4, 18, 6, "Europe/Berlin"); !strings.HasSuffix(got, "\n# at 18:00 Europe/Berlin\n"+scale+
+		"4\n# at 06:00 Europe/Berlin\n"+scale+"24") {
 		t.Error(got)
 	}
 }

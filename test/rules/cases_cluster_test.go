@@ -169,9 +169,11 @@ func exporterCases(t *testing.T) map[string][]testCase {
 		"GPUExporterSourceDown": {
 			pulse(t, "GPUExporterSourceDown", "the kubelet's socket", 0, `gpu_exporter_source_up{node="n1",source="podresources"}`, "1",
 				"0", `node="n1",source="podresources"`),
-			{name: "a kernel log without the permission to read it", series: `gpu_exporter_source_up{node="n1",source="kmsg"} 0x30`, checks: "20m -"},
+			{name: "a kernel log without the permission to read it",
+				series: `gpu_exporter_source_up{node="n1",source="kmsg"} 0x30`, checks: "20m -"},
 			{name: "a kernel log that was readable", series: `gpu_exporter_source_up{node="n1",source="kmsg"} 1x5 0x30
-				gpu_exporter_source_last_success_timestamp_seconds{node="n1",source="kmsg"} 0+60x5 300x30`, checks: `20m node="n1",source="kmsg"`},
+				gpu_exporter_source_last_success_timestamp_seconds{node="n1",source="kmsg"} 0+60x5 300x30`,
+				checks: `20m node="n1",source="kmsg"`},
 			{name: "the driver has an alert of its own", series: `gpu_exporter_source_up{node="n1",source="nvml"} 0x30
 				gpu_exporter_source_up{node="n1",source="podresources"} 1x30`, checks: "20m -"},
 		},

@@ -156,7 +156,8 @@ func TestCasesSpeakOfWhatExists(t *testing.T) {
 }
 
 func TestUnknownValuesAreFound(t *testing.T) {
-	if _, err := checker().Answer(`gpu_time_seconds_total{state=~"busy|lazy"}`); err == nil || !strings.Contains(err.Error(), `no value "lazy"`) {
+	if _, err := checker().Answer(`gpu_time_seconds_total{state=~"busy|lazy"}`); err == nil || !strings.Contains(err.Error(),
+		`no value "lazy"`) {
 		t.Error(err)
 	}
 }

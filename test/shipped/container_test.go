@@ -129,7 +129,8 @@ func node(dir, name string, mode, major, minor uint32) error {
 	return os.Chmod(path, os.FileMode(mode))
 }
 
-// devices makes /dev: the default devices of the OCI runtime specification (config-linux.md), none of which is the kernel log. A host and a privileged container have the host's.
+// devices makes /dev: the default devices of the OCI runtime specification (config-linux.md), none of which is the kernel
+// log. A host and a privileged container have the host's.
 func (c container) devices() error {
 	all := func(dir string) error {
 		return errors.Join(node(dir, "null", 0o666, 1, 3), node(dir, "zero", 0o666, 1, 5), node(dir, "full", 0o666, 1, 7),
