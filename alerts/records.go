@@ -417,8 +417,8 @@ func worst() []Record {
 
 // wellUsedPods leaves out the pods that are no waste, whatever part of their GPUs pauses.
 func wellUsedPods(function, window string) string {
-	return fmt.Sprintf(
-		" unless on (%[1]s) sum by (%[1]s) (%[2]s(gpu_container_busy_seconds_total[%[3]s])) > %[4]g * sum by (%[1]s) (%[5]s)",
+	return fmt.Sprintf(" unless on (%[1]s) sum by (%[1]s) (%[2]s(gpu_container_busy_seconds_total[%[3]s])) > %[4]g * "+
+		"sum by (%[1]s) (%[5]s)",
 		onPod, function, window, catalog.WellUsed, catalog.MeasuredTime(function, window, ""))
 }
 

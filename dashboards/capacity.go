@@ -74,8 +74,8 @@ func capacityDashboard() Dashboard {
 					value("Last busy", When, "1000 * "+maximum(workload,
 						records("workload:gpu_last_busy_timestamp_seconds:max", m)))).
 					among(workload, "topk(50, "+total(workload,
-						kept(records("workload:gpu_unused_seconds:increase30m", m)))+notWellUsed(workload, measured(workload, m))+
-						")").called(
+						kept(records("workload:gpu_unused_seconds:increase30m", m)))+
+						notWellUsed(workload, measured(workload, m))+")").called(
 					"No workload has unused GPUs, or the rules are not loaded.")),
 				line(9, table(24, "Underused workloads", "Busiest container",
 					"Running workloads whose busiest container was below 30 % busy of measured for 95 % of the selected "+

@@ -46,8 +46,8 @@ func workloadDashboard() Dashboard {
 						"GPUs allocated to the pods, including fractions.").digits(2),
 					stat(3, "Pods", Number, "count(group by ("+pods+") ("+alive+"))", "Pods with allocated GPUs."),
 					stat(5, catalog.BusyOfMeasured.Word, Ratio,
-						increase("gpu_container_busy_seconds_total")+" / (sum("+of(catalog.MeasuredTime(
-							"increase", "$__range", p))+") > 0)",
+						increase("gpu_container_busy_seconds_total")+" / (sum("+
+							of(catalog.MeasuredTime("increase", "$__range", p))+") > 0)",
 						"In the selected time range. "+catalog.BusyOfMeasured.Sentence()+" N/A: activity is not measured for these "+
 							"pods.").between(0, 1).at(usedSteps()...).ifUp(alive),
 					stat(3, "Memory", Bytes, once("sum", "gpu_container_memory_used_bytes"),

@@ -202,11 +202,9 @@ func (a *analysis) divide(l *load, f *finding) {
 		a.divideSums(l, f)
 	}
 	// A container with a share is observed for the whole time, whatever its share.
-	f.measured = l.sum[qObserved]
-	switch {
-	case r.Sharing == "shared" && weight > 0 && typical > 0:
+	if f.measured = l.sum[qObserved]; r.Sharing == "shared" && weight > 0 && typical > 0 {
 		f.measured *= typical / weight
-	case len(l.allocations) == 0 && l.sum[qAllocated] > 0:
+	} else if len(l.allocations) == 0 && l.sum[qAllocated] > 0 {
 		f.measured = min(f.measured, l.sum[qAllocated])
 	}
 	if r.Allocated > 0 {

@@ -222,8 +222,8 @@ func TestActivity(t *testing.T) {
 	for _, tt := range []struct {
 		resource          string
 		share, busy, want float64
-	}{{"nvidia_com_mig_3g_40gb", 0.5, 0.25, 0.5}, {"nvidia_com_mig_1g_10gb", 1. / 7, 1. / 7, 1}, {"nvidia_com_gpu", 0.5, 0.25,
-		0.5}, {"nvidia_com_gpu", 0.25, 0.245, 0.98},
+	}{{"nvidia_com_mig_3g_40gb", 0.5, 0.25, 0.5}, {"nvidia_com_mig_1g_10gb", 1. / 7, 1. / 7, 1}, {"nvidia_com_gpu", 0.5, 0.25, 0.5},
+		{"nvidia_com_gpu", 0.25, 0.245, 0.98},
 		{"nvidia_com_gpu", 1, 0.25, 0.25}, {"nvidia_com_mig_3g_40gb", 0, 0.25, 0.25}, {"nvidia_com_gpu", 1, 1.5, 1}} {
 		x := allocation{resource: tt.resource, typical: tt.share}
 		if got := x.activity(0, tt.busy); math.Abs(got-tt.want) > 1e-6 {

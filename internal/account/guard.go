@@ -11,12 +11,9 @@ import (
 
 // MemoryGuard recognizes memory readings of one GPU that describe something smaller than the GPU. From R615 on
 // nvmlDeviceGetMemoryInfo_v2 reports the limit of the caller's cgroup, or of one above it, as the total; libraries that
-// share GPUs between containers replace NVML and report the container's part.
-//
-// Three facts prove that: the driver's limit of this process, a library in front of NVML, and a smaller total than NVML
-// has reported before, since no GPU loses memory while it runs. The product name and the size of BAR1 are indirect: names
-// have other sizes too ("GH200 480GB"), and boards have a BAR1 of any size. Only together do they make up for a proof.
-// Not safe for concurrent use.
+// share GPUs between containers replace NVML and report the container's part. Not safe for concurrent use.
+// Proofs are the driver's limit of this process, a library in front of NVML, and a total below one that NVML reported
+// before. Names have other sizes too ("GH200 480GB"), and boards a BAR1 of any size: these two count only together.
 type MemoryGuard struct {
 	previous, confirmed gpu.Bytes // totals: of the last reading, and the largest that was read twice in a row
 	reason              string
@@ -26,8 +23,7 @@ const (
 	// minTotal and minNamed: a change of the ECC mode takes or returns 1/16 of the memory, and a name such as "80GB" is
 	// rounded.
 	minTotal, minNamed = 0.9, 0.75
-	// minBAR1 is the size from which on BAR1 maps all memory (resizable BAR). It is a power of two: on most boards, half
-	// of it would not map all memory.
+	// minBAR1 is the size from which on BAR1, a power of two, maps all memory; on most boards half of it would not.
 	minBAR1 = 1 << 30
 )
 
@@ -84,12 +80,10 @@ func (g *MemoryGuard) tooSmall(id *gpu.Identity, total, bar1 gpu.Bytes) (reason,
 	if proved {
 		contradicts("it was", g.confirmed)
 	}
-	if len(found) == 0 {
-		return "", "", ""
+	if text := fmt.Sprintf("a total of %d MiB, but %s", total>>20, strings.Join(found, " and ")); proved || len(found) > 1 {
+		reason, detail = "total_too_small", text
+	} else if len(found) == 1 {
+		doubt = text
 	}
-	text := fmt.Sprintf("a total of %d MiB, but %s", total>>20, strings.Join(found, " and "))
-	if proved || len(found) > 1 {
-		return "total_too_small", text, ""
-	}
-	return "", "", text
+	return reason, detail, doubt
 }
