@@ -381,8 +381,7 @@ func (a *analysis) fewer(l *load, r *document.Workload) (*document.Advice, sizin
 	if gpu.KindOf(r.Kind).Ends {
 		atLeast = a.opt.Advice.Idle // what it did is the whole of it
 	}
-	if weighed == 0 || affected < 0.8*weighed || exceeded > a.opt.Advice.Budget*compared ||
-		hours < atLeast.Hours()*19/20 {
+	if weighed == 0 || affected < 0.8*weighed || exceeded > a.opt.Advice.Budget*compared || hours < atLeast.Hours()*19/20 {
 		return nil, blocked
 	}
 	idleHours := 0.0

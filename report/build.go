@@ -173,8 +173,7 @@ func (r *reader) workloads(ctx context.Context, a *analysis, withoutRules []seri
 		r.source(single, "series", metric.RawUnused+", "+metric.RawBusy, r.p.Hours())
 	} else {
 		r.source(single, "absent", metric.RawAllocated, 0)
-		r.note("no_single_gpus", "The container series are not in this server: idle periods are derived from sums "+
-			"over "+
+		r.note("no_single_gpus", "The container series are not in this server: idle periods are derived from sums "+"over "+
 			"workloads, and GPUs within a pod are not compared.")
 	}
 	results := make([][]*finding, len(names))
@@ -239,8 +238,7 @@ func (r *reader) versions(ctx context.Context) ([]string, error) {
 // addNotes notes what a reader of the document should know.
 func (r *reader) addNotes(doc *document.Document, f *fleet, versions []string) {
 	if len(versions) > 1 {
-		r.note("mixed_versions", "The history is of %d exporter versions: %s.", len(versions),
-			strings.Join(versions, ", "))
+		r.note("mixed_versions", "The history is of %d exporter versions: %s.", len(versions), strings.Join(versions, ", "))
 	}
 	if doc.Fleet.Coverage < 0.9 {
 		r.note("low_coverage", "Coverage is %s of the expected GPU-hours; the rest is not reported or unknown.",

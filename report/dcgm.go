@@ -70,8 +70,7 @@ func (r *reader) dcgm(ctx context.Context) (*fleet, *gpuFacts, []*space, error) 
 		return nil, nil, nil, r.noData("no series of dcgm-exporter's GPU utilization (%s): check that this server " +
 			"scrapes it, and that DCGM_FI_DEV_GPU_UTIL is among its counters")
 	}
-	h := &dcgmHistory{reader: r, gpus: map[gpuKey]*dcgmGPU{}, series: map[dcgmKey]*dcgmSeries{},
-		spaces: map[string]*space{}}
+	h := &dcgmHistory{reader: r, gpus: map[gpuKey]*dcgmGPU{}, series: map[dcgmKey]*dcgmSeries{}, spaces: map[string]*space{}}
 	if err := h.targets(ctx); err != nil {
 		return nil, nil, nil, err
 	}

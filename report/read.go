@@ -153,8 +153,7 @@ func (r *reader) discoverExporter(ctx context.Context) error {
 	}
 	switch {
 	case begins("DCGM_FI_"):
-		return r.noData("%s no series of gpu-exporter, but some of dcgm-exporter (%s): read those with --metrics=dcgm",
-			where)
+		return r.noData("%s no series of gpu-exporter, but some of dcgm-exporter (%s): read those with --metrics=dcgm", where)
 	case begins("nvidia_gpu_") || begins("nvidia_smi_"):
 		return r.noData("%s series of another exporter only (%s), which do not add up to GPU-hours: "+
 			"install gpu-exporter and let it run for a day", where)

@@ -127,8 +127,7 @@ func (a *analysis) fix(f *fleet, seen *faults) []document.Advice {
 		at := nodeKey{n.key.cluster, n.key.node, ""}
 		var signs []string
 		for _, p := range byValue(seen.problems[at]) {
-			signs = append(signs, fmt.Sprintf("%s for %.1f GPU-hours", strings.ReplaceAll(p, "_", " "),
-				seen.problems[at][p]))
+			signs = append(signs, fmt.Sprintf("%s for %.1f GPU-hours", strings.ReplaceAll(p, "_", " "), seen.problems[at][p]))
 		}
 		for _, x := range byValue(seen.xids[at]) {
 			signs = append(signs, fmt.Sprintf("XID %s %.0f times", x, math.Max(1, seen.xids[at][x])))
@@ -142,8 +141,7 @@ func (a *analysis) fix(f *fleet, seen *faults) []document.Advice {
 			strings.Join(signs[:min(4, len(signs))], ", "))
 		ad.Risk = "low: drain the node first"
 		ad.ChangeIn = "shell"
-		ad.Change = fmt.Sprintf("kubectl cordon %s   # then look: the driver's recovery action, XIDs and remapped "+
-			"rows "+
+		ad.Change = fmt.Sprintf("kubectl cordon %s   # then look: the driver's recovery action, XIDs and remapped "+"rows "+
 			"are on the exporter's page of the node", kube.Shell(n.key.node))
 		out = append(out, ad)
 	}

@@ -20,7 +20,7 @@ func TestMemoryIsTheGPUs(t *testing.T) {
 		"own limit": {newest + half + "at 0s gpu 0 MemoryLimits_v1 = softLimit=0 hardLimit=40GiB currentUsed=0\n",
 			"own_limit", "has a limit of 40960 MiB", false},
 		"limit above": {newest + half, "total_too_small", "a total of 40960 MiB, but NVIDIA H100 80GB HBM3 has about", false},
-		"wrapper": {twoGPUs, "wrapped_library", "libnvidia-ml.so.1", true},
+		"wrapper":     {twoGPUs, "wrapped_library", "libnvidia-ml.so.1", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
