@@ -201,7 +201,7 @@ func TestFaults(t *testing.T) {
 		}
 		wantBad(t, c.of, c.message)
 		k.SetFault(standin.KubeletFault{})
-		wantGood(t, c.of)
+		wantGood(t, m)
 	}
 }
 

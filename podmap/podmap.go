@@ -57,7 +57,7 @@ type Options struct {
 	// Socket is the path of the kubelet's PodResources socket; empty: allocations are never known. Mount its directory:
 	// the socket is another file after each restart of the kubelet.
 	Socket string
-	// Interval is the time from one poll to the next, Timeout that of one call.
+	// Interval is the time from one poll to the next, Timeout that of one call, and of one read of a file.
 	Interval, Timeout time.Duration
 	// MaxAge is how long the last response is used when calls fail.
 	MaxAge time.Duration
@@ -172,7 +172,7 @@ func newMap(o Options, k kubelet) *Map {
 	seed := maphash.MakeSeed()
 	m := &Map{options: o, kubelet: k, events: make(chan struct{}, 1),
 		table: idTable{deviceid.Table{Direct: slices.Clone(o.DirectResources)}, seed}}
-	from := source.Options{Clock: o.Clock, Logger: o.Logger, MaxAge: o.MaxAge}
+	from := source.Options{Timeout: o.Timeout, Clock: o.Clock, Logger: o.Logger, MaxAge: o.MaxAge}
 	if o.Checkpoint != "" {
 		keep := source.Keep{Env: deviceid.WantsEnv, Annotation: deviceid.WantsContainerAnnotation}
 		m.checkpoint = source.NewCheckpoint(o.Checkpoint, seed, keep, from)

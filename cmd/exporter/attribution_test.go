@@ -472,6 +472,12 @@ func lifeOfMIGInstances(t *testing.T) {
 	text += "at 300s gpu 0 hang GpmMigSampleGet\nat 330s gpu 0 restore\n"
 	s := parseScenario(t, text)
 	st := play(t, s, "", "--call-deadline=1s", "--poll.slow=10s")
+	st.hangs = func(at time.Duration) int {
+		if at >= 300*time.Second && at < 330*time.Second {
+			return 1
+		}
+		return 0
+	}
 	busy := map[string]float64{}
 	for _, step := range []struct {
 		until     time.Duration

@@ -91,6 +91,7 @@ var hidden = []struct{ where, what, reason string }{
 	{benchFlag, "path.procfs", simulatedHost},
 	{benchFlag, "path.*-logs", simulatedHost},
 
+	{benchFlag, "call-deadline", "stepped tests have none in real time, tests of hung calls a short one"},
 	{shippedFlag, "compat", outsideBench},
 	{shippedFlag, "docker.socket", outsideBench},
 	{shippedFlag, "kubelet", "the default; the unit and the compose file disable it, test/shipped starts them"},

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
@@ -109,11 +108,7 @@ func TestContainerFromBeforeTheDriver(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(m.Trees.Sysfs, "module/nvidia"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case <-p.Done:
-	case <-time.After(time.Minute):
-		t.Fatal("it goes on without a library")
-	}
+	<-p.Done // else it goes on without a library
 	var exit *exec.ExitError
 	if !errors.As(p.Err, &exit) || exit.ExitCode() != exitNoLibrary {
 		t.Errorf("it exited with %v, not code %d", p.Err, exitNoLibrary)

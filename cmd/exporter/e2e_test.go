@@ -128,12 +128,15 @@ func (p *process) scrape() (series, error) {
 	return parseSeries(body), err
 }
 
+// patience is how long the program may take to show what it must: so long that load is no reason, and less than the limit of
+// `go test`, which would not say what is missing.
+const patience = 10 * time.Minute
+
 // until scrapes again and again until check is satisfied, and fails the test with its last complaint.
 func (p *process) until(t *testing.T, what string, check func(series) error) series {
 	t.Helper()
 	var last error
-	end := time.Now().Add(time.Minute)
-	for time.Now().Before(end) {
+	for start := time.Now(); time.Since(start) < patience; {
 		s, err := p.scrape()
 		if err == nil {
 			if err = check(s); err == nil {
@@ -234,13 +237,12 @@ func formats(t *testing.T, p *process) {
 	}
 }
 
-// stopsAtOnce sends SIGTERM and expects a clean end within a second (and some, for a machine under load).
+// stopsAtOnce sends SIGTERM and expects a clean end. That it comes within a second is tested in the time of a bubble, in
+// internal/sampler and TestPrompt; a program that does not end is killed, which is no clean end.
 func stopsAtOnce(t *testing.T, p *process) {
 	t.Helper()
-	begin := time.Now()
-	p.Stop()
-	if duration := time.Since(begin); p.Err != nil || duration > 5*time.Second {
-		t.Errorf("it ended with %v after %v", p.Err, duration)
+	if p.Stop(); p.Err != nil {
+		t.Errorf("it ended with %v", p.Err)
 	}
 }
 

@@ -45,9 +45,10 @@ type exporter struct {
 // hooks modify the options of packages before they are constructed: the tests insert faults and clocks there. The zero
 // hooks change nothing.
 type hooks struct {
-	sampler   func(*sampler.Options)
-	pods      func(*podmap.Options)
-	processes func(*proc.Options)
+	sampler func(*sampler.Options)
+	// deadline replaces those of all reads of the node's files and sockets, which are in real time: it does not pass
+	// between the steps of a test's clock, but on a busy machine within one.
+	deadline time.Duration
 }
 
 // newExporter assembles the program. clock is the exporter's time; restart is called, with the reason, when only a new
@@ -61,10 +62,7 @@ func newExporter(c *config, clock func() time.Time, restart func(error), change 
 			Processes: c.processes, Fast: c.fast, Medium: c.medium, Slow: c.slow, Deadline: c.deadline, Clock: clock,
 			Logger: c.logger},
 		finder: proc.Options{Procfs: c.procfs, PodLogs: c.podLogs, ContainerLogs: c.containerLogs, Kubernetes: c.kubelet,
-			Clock: clock, Logger: c.logger}}
-	if change.processes != nil {
-		change.processes(&p.finder)
-	}
+			Clock: clock, Logger: c.logger, Deadline: change.deadline}}
 	for _, open := range rooms {
 		r, err := open(p)
 		if err != nil {
@@ -74,7 +72,7 @@ func newExporter(c *config, clock func() time.Time, restart func(error), change 
 	}
 	library := nvml.New(p.driver)
 	o := &p.sampler
-	o.Driver, o.Expecter, o.Calls = driver{library}, bus{library, host.NewReader(time.Second)}, library.Calls
+	o.Driver, o.Expecter, o.Calls = driver{library}, bus{library, host.NewReader(cmp.Or(change.deadline, time.Second))}, library.Calls
 	o.Sources, o.Features = e.sources, e.features
 	if change.sampler != nil {
 		change.sampler(o)

@@ -78,8 +78,8 @@ func (h *hands) now() time.Time {
 	return t
 }
 
-// doorman stands between sampler and driver: he knows which calls are inside, and ends a poll's limit when all
-// of them hang. So a hanging call costs no real time, and one that is only slow is waited for.
+// doorman ends the waits of the sampler when all driver calls in progress hang. So a call that hangs costs no real time, and
+// one that is only slow is waited for, whatever the load. It also knows which calls are inside the guarded driver.
 type doorman struct {
 	control *scenario.Control
 	watch   func() time.Duration
@@ -88,18 +88,16 @@ type doorman struct {
 	inside atomic.Int64
 	start  [scenario.MaxGPUs]atomic.Int64 // when the call on a GPU began; 0: none
 
-	maxAge atomic.Int64 // for how many looks in this poll all that is inside has hung
-
-	mu   sync.Mutex
-	bell chan time.Time
+	mu    sync.Mutex
+	calls int            // in progress
+	bell  chan time.Time // of the present wait; nil: it has rung
 }
 
-// after is the sampler's Options.After.
-func (d *doorman) after(time.Duration) <-chan time.Time {
+// hung is the sampler's Options.Hung.
+func (d *doorman) hung(calls int) <-chan time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.bell = make(chan time.Time, 1)
-	d.maxAge.Store(0)
+	d.calls, d.bell = calls, make(chan time.Time)
 	return d.bell
 }
 
@@ -113,17 +111,10 @@ func (d *doorman) attend(done <-chan struct{}) {
 			return
 		case <-update.C:
 		}
-		if n := d.inside.Load(); n == 0 || n != int64(d.control.Hanging()) {
-			d.maxAge.Store(0)
-			continue
-		}
-		if d.maxAge.Add(1) < 80 {
-			continue // a reader of another GPU may be between two calls
-		}
 		d.mu.Lock()
-		select {
-		case d.bell <- time.Time{}:
-		default:
+		if d.bell != nil && d.control.Hanging() == d.calls {
+			close(d.bell)
+			d.bell = nil
 		}
 		d.mu.Unlock()
 	}
@@ -165,6 +156,7 @@ func (g guardedSession) Scan() ([]sampler.GPU, error) {
 	g.door.inside.Add(1)
 	defer g.door.inside.Add(-1)
 	devs, err := g.Session.Scan()
+	g.plan.devs = devs
 	out := make([]sampler.GPU, len(devs))
 	for i, c := range devs {
 		out[i] = guardedGPU{c, g.door, g.plan}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/internal/account"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/sampler"
 )
 
 // plant is what a planted mistake changes between two packages.
@@ -18,6 +19,7 @@ type plant struct {
 	allocs func(gpu.Allocations) gpu.Allocations
 	user   func(int, account.User) account.User
 	view   func(*gpu.View) *gpu.View // nil: the collector has the sampler's own
+	devs   []sampler.GPU             // of the last scan
 }
 
 // newPlant changes nothing, except what the mistake sets; a nil mistake sets nothing.
@@ -278,12 +280,12 @@ var planted = []struct {
 		}
 	}},
 	{"a scrape waits for the hardware", 9, []string{"scrape"}, func(p *plant) {
-		waited := false
 		p.view = func(v *gpu.View) *gpu.View {
-			for i := range v.GPUs {
-				if v.GPUs[i].State == gpu.DeviceFailed && !waited {
-					waited = true
-					time.Sleep(scrapeBudget + 100*time.Millisecond) // the mistake itself
+			for _, dev := range p.devs {
+				if i := slices.IndexFunc(v.GPUs, func(g gpu.GPU) bool { return g.UUID == dev.Identity().UUID }); i >= 0 &&
+					v.GPUs[i].State == gpu.DeviceUp {
+					_, _ = dev.Fast(false)
+					break
 				}
 			}
 			return v

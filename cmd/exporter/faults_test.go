@@ -89,9 +89,8 @@ func TestFaults(t *testing.T) {
 		violations = "some, see above"
 	}
 	t.Logf("%d seeds, %d steps (%v of the scenario), %d faults of %d kinds in %d pairs, %d statements checked and %d scrapes read "+
-		"(slowest %v), at most %d series, %d goroutines and %d MiB; violations: %s",
+		"at most %d series, %d goroutines and %d MiB; violations: %s",
 		len(seeds), sum.Steps, time.Duration(sum.Steps)*tick, sum.Faults, len(sum.Kinds), sum.Pairs, sum.Checks, sum.Scrapes,
-		sum.Slowest.Round(100*time.Microsecond),
 		sum.Series, sum.Goroutines, sum.Heap>>20, violations)
 }
 

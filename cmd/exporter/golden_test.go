@@ -158,7 +158,6 @@ func TestDutyCycleInRealTime(t *testing.T) {
 		b, errB := last.one(family, GPUA)
 		return b - a, errors.Join(errA, errB)
 	}
-	begin := time.Now()
 	last := p.until(t, "5 s are observed", func(s series) error {
 		v, err := delta(s, "gpu_observed_seconds_total")
 		if err == nil && v < 5 {
@@ -170,9 +169,6 @@ func TestDutyCycleInRealTime(t *testing.T) {
 	observed, errObserved := delta(last, "gpu_observed_seconds_total")
 	if errBusy != nil || errObserved != nil || math.Abs(busy/observed-0.3) > 0.02 {
 		t.Errorf("%.1f s show %.4f, not 0.300 (%v, %v)", observed, busy/observed, errBusy, errObserved)
-	}
-	if took := time.Since(begin); took > 10*time.Second {
-		t.Errorf("observed %.1f s of %v", observed, took)
 	}
 }
 

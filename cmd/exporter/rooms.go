@@ -72,7 +72,7 @@ func always(on bool) func() (bool, string) { return func() (bool, string) { retu
 func kubelet(p *plan) (*room, error) {
 	r := &room{}
 	if p.kubelet {
-		o := podmap.Options{Socket: p.kubeletSocket, Interval: p.kubeletPoll, MaxAge: p.kubeletMaxAge,
+		o := podmap.Options{Socket: p.kubeletSocket, Interval: p.kubeletPoll, Timeout: p.change.deadline, MaxAge: p.kubeletMaxAge,
 			DirectResources: p.gpuIDResources, PodLabels: p.podLabels, Checkpoint: p.checkpoint,
 			DRACheckpoint: p.draCheckpoint, Fractions: p.fractions, Leases: p.mpsNamespaces,
 			ContainerLogs: p.containerLogs, Dev: p.dev, Logger: p.logger, Clock: p.clock,
@@ -83,9 +83,6 @@ func kubelet(p *plan) (*room, error) {
 		}
 		if p.resourceSlices {
 			o.Slices = api
-		}
-		if p.change.pods != nil {
-			p.change.pods(&o)
 		}
 		pods := podmap.New(o)
 		p.exporter.pods, p.finder.Pods, p.sampler.Resolver = pods, pods, pods
@@ -103,7 +100,8 @@ func slurmJobs(p *plan) (*room, error) {
 		return &room{}, nil
 	}
 	p.finder.Slurm = true
-	p.jobs = slurm.New(slurm.Options{Dir: p.jobDir, MaxAge: p.kubeletMaxAge, Logger: p.logger, Clock: p.clock})
+	p.jobs = slurm.New(slurm.Options{Dir: p.jobDir, Timeout: p.change.deadline, MaxAge: p.kubeletMaxAge, Logger: p.logger,
+		Clock: p.clock})
 	p.sampler.Resolver = allocations{p.exporter.pods, p.jobs}
 	return &room{loops: []func(context.Context){repeat(p.kubeletPoll, p.jobs.Poll)},
 		polls: []func(context.Context){p.jobs.Poll}}, nil
@@ -115,7 +113,7 @@ func engines(p *plan) (*room, error) {
 		if o.Socket == "" {
 			continue
 		}
-		o.Clock, o.Logger = p.clock, p.logger
+		o.Timeout, o.Clock, o.Logger = p.change.deadline, p.clock, p.logger
 		n := proc.NewEngine(o)
 		p.finder.Engines = append(p.finder.Engines, n)
 		r.loops = append(r.loops, n.Run)

@@ -18,7 +18,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-exporter/gpu-exporter/internal/proc"
+	"github.com/gpu-exporter/gpu-exporter/internal/await"
+	"github.com/gpu-exporter/gpu-exporter/internal/sampler"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 )
@@ -96,6 +97,7 @@ func TestScenarios(t *testing.T) {
 		"MIGLayoutChanges":                    migLayoutChanges,
 		"StoppedProcess":                      stoppedProcess,
 		"LifeOfMIGInstances":                  lifeOfMIGInstances,
+		"SlowCallIsWaitedFor":                 slowCallIsWaitedFor,
 		"Bandwidth":                           bandwidth,
 		"DutyCycleIsExactAtAnyScrapeInterval": dutyCycleIsExactAtAnyScrapeInterval,
 		"CountersSinceTheStart":               countersSinceTheStart,
@@ -178,6 +180,8 @@ type stage struct {
 	trees   standin.Trees
 	dir     string
 	printed time.Time
+	door    *doorman
+	hangs   func(at time.Duration) int // calls that the scenario lets hang then, at most; nil: none
 }
 
 // play puts the program on the scenario, and takes the first step. It must run in an isolated process.
@@ -248,6 +252,13 @@ func furnish(t *testing.T, s *scenario.Scenario, n standin.KubeletNode) *stage {
 	}
 	t.Cleanup(func() { os.RemoveAll(short) })
 	st.socket = filepath.Join(short, "kubelet.sock")
+	st.door = &doorman{control: st.control}
+	done, attended := make(chan struct{}), make(chan struct{})
+	t.Cleanup(func() { close(done); <-attended })
+	go func() {
+		defer close(attended)
+		st.door.attend(done)
+	}()
 	st.kubelet = standin.NewKubelet()
 	st.kubelet.SetNode(n)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -272,8 +283,14 @@ func (s *stage) begin(clock func() time.Time, restart func(error), change hooks,
 			args = append(args, otherwise)
 		}
 	}
-	// Real time passes while scenario time stands still, and more of it on a slow machine.
-	change.processes = func(o *proc.Options) { o.Deadline = 10 * time.Second }
+	change.deadline = time.Hour // longer than a test
+	inner := change.sampler
+	change.sampler = func(o *sampler.Options) {
+		o.Watch, o.Hung = clock, s.door.hung
+		if inner != nil {
+			inner(o)
+		}
+	}
 	c, err := parse(append(args, flags...), &out, os.Stderr)
 	if err != nil {
 		s.t.Fatal(err)
@@ -345,8 +362,27 @@ func (s *stage) run(d time.Duration) {
 	s.t.Helper()
 	for end := s.control.Now() + d; s.control.Now() < end; {
 		s.control.Advance(fastPoll)
+		s.settle()
 		s.step()
 	}
+}
+
+// calls is how many calls the driver had.
+func (s *stage) calls() (n uint64) {
+	for _, of := range s.control.AllCalls() {
+		n += of
+	}
+	return n
+}
+
+// settle waits for the driver's threads that hang no more, so that the poll finds their results. They do not say when they
+// are woken.
+func (s *stage) settle() {
+	most := 0
+	if s.hangs != nil {
+		most = s.hangs(s.control.Now())
+	}
+	await.Until(func() bool { return s.control.Hanging() <= most })
 }
 
 // step is one tick of every loop that is due.
@@ -383,6 +419,22 @@ func (s *stage) series() series { return parseSeries(s.page()) }
 
 // helpGolden is the golden that keeps the HELP lines; docs/metrics.md has the text of every family.
 const helpGolden = "little"
+
+// slowCallIsWaitedFor: the time that calls take under a stepped clock is the scenario's. One that takes real time, as all do on
+// a busy machine, misses neither a poll nor the deadline of calls.
+func slowCallIsWaitedFor(t *testing.T) {
+	s := parseScenario(t, oneGPU+"at 10s gpu 0 delay FieldValues 300ms\nat 12s gpu 0 delay FieldValues 0s\n")
+	st := play(t, s, "", "--poll.fast=500ms", "--call-deadline=100ms") // a poll waits for 250 ms
+	for st.control.Now() < 14*time.Second {
+		before := st.series()
+		st.run(fastPoll)
+		now := st.series()
+		verify(t, now.is(1, "gpu_device_up"), now.is(0, "gpu_exporter_source_errors_total", `source="nvml"`))
+		if was, is := sum(before.match("gpu_energy_joules_total")), sum(now.match("gpu_energy_joules_total")); !(is > was) {
+			t.Errorf("at %v the energy was not read: %v after %v", st.control.Now(), is, was)
+		}
+	}
+}
 
 // golden compares the exposition with testdata/golden/NAME.prom, or writes it. The goldens except helpGolden have no
 // HELP lines, so that a corrected HELP text does not change all of them.

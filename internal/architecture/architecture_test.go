@@ -61,6 +61,8 @@ var plan = []pkg{
 		reason: "a journal is converted to a scenario without driver and exporter"},
 	{path: "internal/kmsg", imports: []string{"internal/gpu"}, never: []string{prometheusLib, grpcLib, nvmlLib, "k8s.io/"},
 		reason: "the kernel log is read without the driver"},
+	{path: "internal/await", never: []string{"github.com/", "google.golang.org/", "k8s.io/", "golang.org/"},
+		reason: "tests of every package wait with it"},
 	{path: "internal/host", imports: []string{"internal/gpu"}, never: []string{"github.com/", "google.golang.org/", "k8s.io/", "net"},
 		reason: "how reads that hang are given up is independent of what they read"},
 	{path: "internal/proc", imports: []string{"internal/gpu", "internal/host"}, never: []string{prometheusLib, grpcLib, nvmlLib},

@@ -26,12 +26,14 @@ const (
 // Reader runs reads, each in a goroutine of its own. Its methods are safe for concurrent use.
 type Reader struct {
 	deadline time.Duration
+	// Over, where a test sets it, ends a read instead of the deadline: it returns a closed channel for what hangs.
+	Over func(what string) <-chan time.Time
 
 	mu   sync.Mutex
 	hung map[string]bool // what reads that were given up read
 }
 
-// NewReader returns a Reader with a deadline for each read.
+// NewReader returns a Reader with a deadline for each read, none where 0.
 func NewReader(deadline time.Duration) *Reader {
 	return &Reader{deadline: deadline, hung: map[string]bool{}}
 }
@@ -58,12 +60,18 @@ func Read[T any](ctx context.Context, r *Reader, what string, read func() (T, er
 			r.forget(what)
 		}
 	}()
-	timer := time.NewTimer(deadline)
-	defer timer.Stop()
+	var over <-chan time.Time
+	if r.Over != nil {
+		over = r.Over(what)
+	} else if deadline > 0 {
+		timer := time.NewTimer(deadline)
+		defer timer.Stop()
+		over = timer.C
+	}
 	select {
 	case out := <-done:
 		return out.value, out.err
-	case <-timer.C:
+	case <-over:
 		err = r.explain(what)
 	case <-ctx.Done():
 		err = ctx.Err()

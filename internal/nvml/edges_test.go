@@ -15,6 +15,7 @@ import (
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/await"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml/journal"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/recording"
@@ -94,7 +95,7 @@ func TestStatisticsOfCalls(t *testing.T) {
 	if got := fmt.Sprint(list[at].Errors); got != "[{CORRUPTED_INFOROM 1} {IRQ_ISSUE 1} {MEMORY 1} {UNKNOWN 1}]" {
 		t.Error(got)
 	}
-	if d := list[at].Duration; d.Count != 4 || d.Sum < 0.008 || d.Sum > 5 {
+	if d := list[at].Duration; d.Count != 4 || d.Sum < 0.008 {
 		t.Errorf("duration %+v", d)
 	}
 	// One that only waits is listed for its errors.
@@ -125,14 +126,13 @@ at 40s gpu 0 xid 48 gi=3
 	}
 	wait := func(want string) {
 		t.Helper()
-		start := time.Now()
-		events, err := r.session.WaitEvents(2 * time.Second)
+		events, err := r.session.WaitEvents(time.Hour)
 		var got []string
 		for _, e := range events {
 			got = append(got, fmt.Sprintf("%s %d %v", e.GPU[len(e.GPU)-1:], e.XID, e.GI))
 		}
-		if strings.Join(got, ", ") != want || err != nil || time.Since(start) > time.Second {
-			t.Errorf("%v, %v after %v, want %s", got, err, time.Since(start), want)
+		if strings.Join(got, ", ") != want || err != nil {
+			t.Errorf("%v, %v, want %s", got, err, want)
 		}
 	}
 	r.at(10 * time.Second)
@@ -200,20 +200,15 @@ func TestWaitForNoEvents(t *testing.T) {
 	done := make(chan error)
 	for range 2 { // one begins before Close, the other after it
 		go func() {
-			_, err := r.session.WaitEvents(time.Minute)
+			_, err := r.session.WaitEvents(time.Hour)
 			done <- err
 		}()
 		time.Sleep(20 * time.Millisecond)
 		if err := r.session.Close(); err != nil {
 			t.Fatal(err)
 		}
-		select {
-		case err := <-done:
-			if !errors.Is(err, gpu.ErrUninitialized) {
-				t.Errorf("%v", err)
-			}
-		case <-time.After(10 * time.Second):
-			t.Fatal("a wait goes on after Close")
+		if err := <-done; !errors.Is(err, gpu.ErrUninitialized) {
+			t.Errorf("%v", err)
 		}
 	}
 }
@@ -231,9 +226,7 @@ at 30s gpu 0 xid 13
 	r.at(10 * time.Second)
 	done := make(chan error)
 	go func() { _, err := devs[0].Fast(true); done <- err }()
-	for r.control.Hanging() == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	await.Until(func() bool { return r.control.Hanging() > 0 })
 	if events, err := r.session.WaitEvents(soon); len(events) > 0 || err != nil {
 		t.Errorf("%v, %v", events, err)
 	}

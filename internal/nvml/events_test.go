@@ -3,6 +3,7 @@ package nvml
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
@@ -130,7 +131,8 @@ func TestEventsWakeForNewGPUs(t *testing.T) {
 				t.Error(err)
 			}
 			waiting = false
-		case <-time.After(time.Millisecond):
+		default:
+			runtime.Gosched()
 		}
 	}
 	go func() {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/await"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
@@ -154,9 +155,7 @@ at 20s gpu 0 restore
 		_, err := devs[0].Fast(true)
 		done <- err
 	}()
-	for r.control.Hanging() == 0 {
-		time.Sleep(time.Millisecond) // another thread of the driver tells nobody that it hangs
-	}
+	await.Until(func() bool { return r.control.Hanging() > 0 })
 	if _, err := devs[1].Fast(true); err != nil {
 		t.Errorf("the other GPU: %v", err)
 	}
@@ -169,9 +168,8 @@ at 20s gpu 0 restore
 	if devs[0].Err() != nil || len(devs[0].NotOffered()) > 100 {
 		t.Errorf("GPU 0: %v", devs[0].Err())
 	}
-	start := time.Now()
-	if err := r.session.Close(); !errors.Is(err, ErrBusy) || time.Since(start) > 10*time.Second {
-		t.Errorf("close: %v after %v", err, time.Since(start))
+	if err := r.session.Close(); !errors.Is(err, ErrBusy) {
+		t.Errorf("close: %v", err)
 	}
 	if _, err := r.library.Open(); !errors.Is(err, ErrBusy) {
 		t.Errorf("open: %v", err)

@@ -374,9 +374,8 @@ func TestDeadlineOfAFinder(t *testing.T) {
 		n.write("proc/10/cgroup", "0::/\n")
 		end := n.fifo("proc/10/stat")
 		f := New(Options{Procfs: filepath.Join(n.root, "proc"), Deadline: deadline})
-		start := time.Now()
-		if _, owner := f.Find(10); owner != Unknown || time.Since(start) < want {
-			t.Errorf("deadline %v: %v after %v", deadline, owner, time.Since(start))
+		if _, owner := f.Find(10); owner != Unknown {
+			t.Errorf("deadline %v: %v", deadline, owner)
 		}
 		s := f.Sources()
 		if want := fmt.Sprintf("no response within %v", want); s[0].Up || !strings.Contains(s[0].Message, want) {

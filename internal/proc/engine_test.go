@@ -10,12 +10,13 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/await"
 )
 
 const (
@@ -270,16 +271,15 @@ func TestEngineFaults(t *testing.T) {
 			t.Parallel()
 			s := newServer(t)
 			s.respond(listOf(engineContainer(idA, "/train")))
-			timeout := 400 * time.Millisecond
-			if strings.Contains(c.name, "end") {
-				timeout = time.Minute
-			}
-			e := NewEngine(EngineOptions{Kind: Docker, Socket: s.socket, Timeout: timeout})
+			e := NewEngine(EngineOptions{Kind: Docker, Socket: s.socket, Timeout: time.Hour})
 			if err := e.Poll(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			c.fault(t, s)
 			wantName(t, e, idB, "", false)
+			if c.message == "no response within" {
+				e.o.Timeout = 20 * time.Millisecond
+			}
 			if err := e.Poll(t.Context()); err == nil {
 				t.Fatal("no error")
 			}
@@ -374,12 +374,7 @@ func TestEngineRuns(t *testing.T) {
 		defer e.mu.Unlock()
 		return e.lists
 	}
-	for end := time.Now().Add(20 * time.Second); lists() < 3 && time.Now().Before(end); {
-		runtime.Gosched()
-	}
-	if n := lists(); n < 3 {
-		t.Errorf("%d lists", n)
-	}
+	await.Until(func() bool { return lists() >= 3 })
 	cancel()
 	<-ended
 }

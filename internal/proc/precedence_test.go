@@ -243,6 +243,7 @@ func TestScansAreKept(t *testing.T) {
 		o := n.scanner().o
 		o.Interval, o.Named = interval, nil
 		l := NewVisibleScanner(o)
+		n.patient(l.finder)
 		if s := l.Source(); s.Message != "no scan has finished yet" || s.Up {
 			t.Errorf("%+v", s)
 		}

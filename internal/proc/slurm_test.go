@@ -20,7 +20,7 @@ func (n *node) slurm(pid int, job, environ string) {
 
 func slurmFinder(n *node, o Options) *Finder {
 	o.Procfs, o.Clock = filepath.Join(n.root, "proc"), func() time.Time { return n.now }
-	return New(o)
+	return n.patient(New(o))
 }
 
 func job(name string) gpu.Container { return gpu.Container{Pod: "slurm/" + name} }

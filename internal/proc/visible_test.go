@@ -55,11 +55,13 @@ var visibleGPUs = &gpu.Inventory{GPUs: []gpu.InventoryGPU{
 }}
 
 func (n *node) scanner() *VisibleScanner {
-	return NewVisibleScanner(ScannerOptions{Interval: time.Minute,
+	s := NewVisibleScanner(ScannerOptions{Interval: time.Minute,
 		Finder: Options{Procfs: filepath.Join(n.root, "proc"), PodLogs: filepath.Join(n.root, "log/pods"),
 			ContainerLogs: filepath.Join(n.root, "log/containers"),
-			Kubernetes:    true, Clock: func() time.Time { return n.now }, Deadline: n.deadline},
+			Kubernetes:    true, Clock: func() time.Time { return n.now }},
 		Named: func(_ *gpu.Inventory, list string) []gpu.UUID { return []gpu.UUID{gpu.UUID(list)} }})
+	n.patient(s.finder)
+	return s
 }
 
 // container is one process of a pod of its own, its nodes below its root.
@@ -301,7 +303,8 @@ func asNobody(t *testing.T, f func()) {
 
 // fifo puts a named pipe without a writer in the place of a file: reading it waits for ever. The function returned ends
 // the wait, and takes the pipe away.
-func (n *node) fifo(path string) (end func()) {
+func (n *node) fifo(path string, reads ...string) (end func()) {
+	n.hung = append(n.hung, reads...)
 	n.t.Helper()
 	path = filepath.Join(n.root, path)
 	os.RemoveAll(path)
@@ -322,19 +325,19 @@ func (n *node) fifo(path string) (end func()) {
 func TestHungReads(t *testing.T) {
 	one, two := "0::/kubepods/pod"+uid+"/"+cid+"\n", "0::/kubepods/pod"+hash+"/"+other+"\n"
 	for _, c := range []struct {
-		path, source  string // the source that is down
+		path, read    string
+		source        string // that is down
 		blind, others bool   // the process, and another one, are unresolved
 		visible       bool   // the GPUs of the other process are
 	}{
-		{"proc/10/stat", gpu.SourceProcesses, true, false, true},
-		{"proc/10/cgroup", gpu.SourceProcesses, true, false, true},
-		{"proc/10/root/dev", "", false, false, true},
-		{"proc/driver/nvidia-caps/mig-minors", "", false, false, true},
+		{"proc/10/stat", "proc/10", gpu.SourceProcesses, true, false, true},
+		{"proc/10/cgroup", "proc/10", gpu.SourceProcesses, true, false, true},
+		{"proc/10/root/dev", "proc/10/root", "", false, false, true},
+		{"proc/driver/nvidia-caps/mig-minors", "proc/driver", "", false, false, true},
 	} {
 		t.Run(c.path, func(t *testing.T) {
 			t.Parallel()
 			n := newNode(t)
-			n.deadline = 1500 * time.Millisecond // and a fifth of it for the reads beside one that hangs
 			n.pod("ml", "one", uid, "main", cid)
 			n.pod("ml", "two", hash, "main", other)
 			n.process(10, "555", one)
@@ -342,7 +345,7 @@ func TestHungReads(t *testing.T) {
 			n.write("proc/10/root/dev/null", "")
 			n.write("proc/11/root/dev/nvidia3", "")
 			n.hostPID()
-			end := n.fifo(c.path)
+			end := n.fifo(c.path, c.read)
 			defer end()
 			f := n.finder(true)
 			up := func() (down string) {

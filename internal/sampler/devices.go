@@ -85,7 +85,7 @@ func (s *Sampler) collect(limit *waitLimit) {
 		select {
 		case a := <-s.readings:
 			s.accept(a)
-		case <-limit.c:
+		case <-limit.c():
 			limit.end()
 		case <-s.quit:
 			limit.end()
@@ -111,10 +111,22 @@ func (s *Sampler) drain() {
 	}
 }
 
-// busy reports whether a driver call is in progress.
-func (s *Sampler) busy() bool {
-	return s.session.op != "" || slices.ContainsFunc(s.devs, func(t *tracked) bool { return t.pending })
+// settle receives the results of calls that hung and return, where a test knows which ones hang on.
+func (s *Sampler) settle() {
+	for s.o.Hung != nil && s.busy() {
+		select {
+		case a := <-s.readings:
+			s.accept(a)
+		case r := <-s.results:
+			s.apply(r)
+		case <-s.o.Hung(s.calls()):
+			return
+		}
+	}
 }
+
+// busy reports whether a driver call is in progress.
+func (s *Sampler) busy() bool { return s.calls() > 0 }
 
 // hangs reports whether a driver call hangs, so that NVML cannot be shut down.
 func (s *Sampler) hangs() bool {

@@ -20,7 +20,7 @@ func (s *Sampler) listen(ctx context.Context) {
 	rest := func(d time.Duration) {
 		select {
 		case <-ctx.Done():
-		case <-s.o.After(d):
+		case <-time.After(d):
 		}
 	}
 	var failed *eventWatch // the session that does not support events

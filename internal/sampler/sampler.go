@@ -28,9 +28,6 @@ func New(o Options) *Sampler {
 	if o.Watch == nil {
 		o.Watch = time.Now
 	}
-	if o.After == nil {
-		o.After = time.After
-	}
 	s := &Sampler{o: o, log: o.Logger, fast: o.Fast,
 		ledger: account.New(account.Options{MaxLag: max(5*time.Second, o.Fast*5/2), Accounts: o.Accounts,
 			Processes: o.Processes}),
@@ -78,7 +75,7 @@ func (s *Sampler) AllocationsChanged() {
 
 // rest waits until the next poll.
 func (s *Sampler) rest(ctx context.Context, d time.Duration) {
-	next := s.o.After(d)
+	next := time.After(d)
 	for {
 		select {
 		case <-ctx.Done():
@@ -112,10 +109,11 @@ func (s *Sampler) Close() {
 // poll is one iteration of the loop.
 func (s *Sampler) poll(now time.Time) {
 	elapsed := s.advance(now)
-	limit := &waitLimit{c: s.o.After(s.o.Bound)}
+	limit := s.limit(s.o.Bound)
 	s.durations = [3]gpu.Opt[time.Duration]{}
 
 	s.drain()
+	s.settle()
 	s.scanBus()
 	s.stepSession(limit)
 	if !s.listening.Load() {
@@ -252,14 +250,14 @@ func (s *Sampler) findUsers() account.Users {
 			s.unsettled[pid] = s.clock
 		}
 	}
-	s.settle(users)
+	s.keepUnsettled(users)
 	s.users, s.usersBefore = users, s.users
 	return users
 }
 
-// settle keeps a PID that changed hands unresolved until the rings of every GPU have been read since: their next samples are
+// keepUnsettled keeps a PID that changed hands unresolved until the rings of every GPU have been read since: their next samples are
 // of both owners.
-func (s *Sampler) settle(users account.Users) {
+func (s *Sampler) keepUnsettled(users account.Users) {
 	for pid, since := range s.unsettled {
 		if _, ok := users[pid]; !ok {
 			delete(s.unsettled, pid)

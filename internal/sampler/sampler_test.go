@@ -378,6 +378,41 @@ func TestPanicCostsItsGPU(t *testing.T) {
 	}
 }
 
+// Where a test knows which calls hang, that alone ends the waits: one that is slow is waited for, however long it takes, and the
+// result of one that hung is received in the poll in which it returns.
+func TestHungByATest(t *testing.T) {
+	hanging := 0
+	d := newFake(t, 2)
+	bubble(t, d, Options{Deadline: time.Second, Hung: func(calls int) <-chan time.Time {
+		c := make(chan time.Time)
+		if calls == hanging {
+			close(c)
+		}
+		return c
+	}}, func(s *stand) {
+		fresh := func(i int) bool {
+			c := s.dev(i)
+			return c.State == gpu.DeviceUp && c.Fast.Present() && c.LastRead[gpu.PollFast].Equal(s.Latest().At)
+		}
+		d.devs[0].delay = time.Hour
+		if s.step(1); !fresh(0) || !fresh(1) {
+			t.Errorf("a slow call: %+v", s.Latest().GPUs)
+		}
+		hang := make(chan struct{})
+		d.with(func() { d.devs[0].delay, d.devs[1].delay, d.devs[1].hang = 0, time.Hour, hang })
+		hanging = 1
+		if s.step(2); !fresh(0) || s.dev(1).Failure != gpu.FailureHung {
+			t.Errorf("one that hangs: %+v", s.Latest().GPUs)
+		}
+		d.with(func() { d.devs[1].delay, d.devs[1].hang = 0, nil })
+		hanging = 0
+		close(hang)
+		if s.step(1); !fresh(0) || !fresh(1) {
+			t.Errorf("after it returned: %+v", s.Latest().GPUs)
+		}
+	})
+}
+
 func TestHangingDriver(t *testing.T) {
 	t.Run("open", func(t *testing.T) {
 		d := newFake(t, 1)

@@ -71,7 +71,7 @@ func (s *Sampler) await(limit *waitLimit) bool {
 	case r := <-s.results:
 		s.apply(r)
 		return true
-	case <-limit.c:
+	case <-limit.c():
 	case <-s.quit:
 	}
 	limit.end()
@@ -346,7 +346,7 @@ func (s *Sampler) driverError() string {
 func (s *Sampler) shutdown(listener <-chan struct{}) {
 	s.quit = nil
 	s.eventSession.Store(nil)
-	limit := &waitLimit{c: s.o.After(shutdownWait)}
+	limit := s.limit(shutdownWait)
 	for !limit.over && (s.busy() || listener != nil) {
 		select {
 		case a := <-s.readings:
@@ -356,7 +356,7 @@ func (s *Sampler) shutdown(listener <-chan struct{}) {
 			s.eventSession.Store(nil) // it may have been opened just now
 		case <-listener:
 			listener = nil
-		case <-limit.c:
+		case <-limit.c():
 			limit.end()
 		}
 	}
@@ -373,7 +373,7 @@ func (s *Sampler) shutdown(listener <-chan struct{}) {
 	select {
 	case r := <-s.results:
 		s.apply(r)
-	case <-s.o.After(closeWait):
+	case <-s.limit(closeWait).c():
 		s.log.Warn("NVML shutdown timed out")
 	}
 }

@@ -120,11 +120,13 @@ type Options struct {
 	// waits for results before it is published without them: half the fast interval, at most 1 s, if 0.
 	Deadline, Bound time.Duration
 
-	// Clock is the time of Run's polls; nil: time.Now. Watch and After measure the duration of driver calls
-	// independently of a test clock; nil: time.Now and time.After.
+	// Clock is the time of Run's polls, Watch that of driver calls; nil: time.Now.
 	Clock func() time.Time
 	Watch func() time.Time
-	After func(time.Duration) <-chan time.Time
+	// Hung, where a test sets it, ends the waits of a poll and of the shutdown instead of real time: it is called with the
+	// number of driver calls in progress, none of which starts during the wait, and returns a channel that is closed when
+	// all of them hang.
+	Hung func(calls int) <-chan time.Time
 
 	Logger *slog.Logger // nil: discarded
 }
@@ -194,10 +196,39 @@ type Sampler struct {
 	errors      uint64
 }
 
+// calls is the number of driver calls in progress: at most one on each GPU, and one on the session.
+func (s *Sampler) calls() (n int) {
+	for _, t := range s.devs {
+		if t.pending {
+			n++
+		}
+	}
+	if s.session.op != "" {
+		n++
+	}
+	return n
+}
+
 // waitLimit bounds the waiting of one poll; once it is over it stays so.
 type waitLimit struct {
-	c    <-chan time.Time
-	over bool
+	s     *Sampler
+	timer <-chan time.Time
+	over  bool
+}
+
+func (s *Sampler) limit(d time.Duration) *waitLimit {
+	if s.o.Hung != nil {
+		return &waitLimit{s: s}
+	}
+	return &waitLimit{s: s, timer: time.After(d)}
+}
+
+// c returns the channel that ends the wait that begins now.
+func (p *waitLimit) c() <-chan time.Time {
+	if p.s.o.Hung != nil {
+		return p.s.o.Hung(p.s.calls())
+	}
+	return p.timer
 }
 
 // end is called by the receiver from c.

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/await"
 )
 
 // A call that hangs comes back when the GPU is restored. Meanwhile the other GPU answers, and a second
@@ -20,13 +22,7 @@ func TestHang(t *testing.T) {
 	control.Set(301 * time.Second)
 	done := make(chan nvml.Return)
 	go func() { done <- second(d.GetUtilizationRates()) }()
-	deadline := time.Now().Add(10 * time.Second)
-	for control.Hanging() == 0 {
-		if time.Now().After(deadline) {
-			t.Fatal("the call does not hang")
-		}
-		time.Sleep(time.Millisecond)
-	}
+	await.Until(func() bool { return control.Hanging() > 0 })
 	if _, r := other.GetUtilizationRates(); r != nvml.SUCCESS {
 		t.Errorf("the other gpu answers %v", r)
 	}
@@ -190,14 +186,7 @@ func TestSimulateLive(t *testing.T) {
 	defer lib.Shutdown()
 	d := device(t, lib, 0)
 	first, _ := d.GetTotalEnergyConsumption()
-	for deadline := time.Now().Add(10 * time.Second); ; {
-		if e, r := d.GetTotalEnergyConsumption(); r != nvml.SUCCESS || e > first {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the energy stands still")
-		}
-	}
+	await.Until(func() bool { e, r := d.GetTotalEnergyConsumption(); return r != nvml.SUCCESS || e > first })
 	truth := func() float64 { return 1000 * float64(s.Truth(0).Energy(0, control.Now())) }
 	low := truth()
 	e, _ := d.GetTotalEnergyConsumption()

@@ -475,16 +475,13 @@ func TestProcessorTime(t *testing.T) {
 	}
 	defer reader.Close()
 	before := reader.Processor()
-	for deadline := time.Now().Add(10 * time.Second); reader.Processor()-before < 5*time.Millisecond; {
+	for reader.Processor()-before < 5*time.Millisecond {
 		if _, r := d.GetUtilizationRates(); r != nvml.SUCCESS {
 			t.Fatal(r)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("calls took %v in 10 s", reader.Processor()-before)
-		}
 	}
 	after := reader.Processor()
-	for start := time.Now(); time.Since(start) < 20*time.Millisecond; {
+	for range 10_000_000 { // some ms of the caller's own
 	}
 	if more := reader.Processor() - after; more != 0 {
 		t.Errorf("%v were counted without a call", more)

@@ -2,14 +2,11 @@ package web
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"testing"
-	"time"
 )
 
 // listen runs a server with at most a number of connections. Its handler responds once release is closed.
@@ -55,8 +52,7 @@ func TestIdleConnectionIsDisplaced(t *testing.T) {
 	late := dial()
 	fmt.Fprint(late, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 	<-entered
-	idle[0].SetReadDeadline(time.Now().Add(10 * time.Second))
-	if _, err := idle[0].Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+	if _, err := idle[0].Read(make([]byte, 1)); err == nil {
 		t.Errorf("the oldest idle connection: %v", err)
 	}
 	close(release)
@@ -132,8 +128,7 @@ func TestClientThatDoesNotReadIsDisplaced(t *testing.T) {
 		request(1)
 	}
 	scraper := request(2)
-	first.SetReadDeadline(time.Now().Add(10 * time.Second))
-	if _, err := first.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+	if _, err := first.Read(make([]byte, 1)); err == nil {
 		t.Errorf("the oldest of the others: %v", err)
 	}
 	close(release)

@@ -108,10 +108,8 @@ func client(t *testing.T, limit int) (*Client, string) {
 // list queries the devices of the one container that the tests have.
 func list(t *testing.T, c *Client) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
 	l := NewList(keepSome())
-	err := c.List(ctx, l)
+	err := c.List(t.Context(), l)
 	return strings.Join(render(l), " "), err
 }
 
@@ -209,10 +207,8 @@ func TestBrokenConnections(t *testing.T) {
 	dead.(*net.UnixListener).SetUnlinkOnClose(false)
 	dead.Close()
 	for range 3 {
-		start := time.Now()
-		if _, err := list(t, c); !errors.Is(err, syscall.ECONNREFUSED) || status.Code(err) != codes.Unavailable || c.conn != nil ||
-			time.Since(start) > 10*time.Second {
-			t.Errorf("%v after %v", err, time.Since(start))
+		if _, err := list(t, c); !errors.Is(err, syscall.ECONNREFUSED) || status.Code(err) != codes.Unavailable || c.conn != nil {
+			t.Errorf("%v", err)
 		}
 	}
 	if err := os.Rename(path+".old", path); err != nil {

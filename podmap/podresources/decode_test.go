@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"google.golang.org/grpc/mem"
@@ -214,14 +213,10 @@ func TestResponsesBeyondTheBounds(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			start := time.Now()
 			err := decodeBytes(NewList(keepSome()), tt.response)
 			runtime.ReadMemStats(&after)
-			switch {
-			case tt.want == "" && err != nil, tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
+			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("%v, want %q", err, tt.want)
-			case time.Since(start) > 30*time.Second:
-				t.Errorf("took %v", time.Since(start)) // a second, but for the race detector and other programs
 			}
 			// IDs are decoded in the message that lists them, so some memory per byte is needed.
 			if spent, most := after.TotalAlloc-before.TotalAlloc, uint64(32<<20+20*len(tt.response)); spent > most {

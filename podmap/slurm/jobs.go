@@ -23,18 +23,18 @@ const (
 	jobResource = "gres/gpu"
 	// jobPrefix begins the name of a job, as for the processes of a job.
 	jobPrefix = "slurm/"
-	// readTimeout is for the whole directory, which may be on a network file system.
-	readTimeout = 5 * time.Second
 )
 
 // Options configure Jobs.
 type Options struct {
 	// Dir has a file for each GPU, named by its NVML index ("0"), or by index and GPU instance ID ("0.3"). Its lines
 	// are the IDs of the jobs that the GPU is allocated to.
-	Dir    string
-	MaxAge time.Duration    // how long the last mapping is used; 5 min where 0
-	Logger *slog.Logger     // nil: discarded
-	Clock  func() time.Time // nil: time.Now
+	Dir string
+	// Timeout is that of one read of the whole directory, which may be on a network file system; 5 s where 0.
+	Timeout time.Duration
+	MaxAge  time.Duration    // how long the last mapping is used; 5 min where 0
+	Logger  *slog.Logger     // nil: discarded
+	Clock   func() time.Time // nil: time.Now
 }
 
 // Jobs has the GPU allocations of Slurm's jobs. All methods are safe for concurrent use; only Poll reads files.
@@ -50,7 +50,7 @@ func New(o Options) *Jobs {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
-	return &Jobs{dir: o.Dir, reader: host.NewReader(readTimeout), last: host.Record[*mapping]{Name: gpu.SourceJobs,
+	return &Jobs{dir: o.Dir, reader: host.NewReader(cmp.Or(o.Timeout, 5*time.Second)), last: host.Record[*mapping]{Name: gpu.SourceJobs,
 		Pending: "Slurm job mapping not read yet", Failing: "cannot read the Slurm job mapping",
 		MaxAge: cmp.Or(o.MaxAge, 5*time.Minute), Clock: o.Clock, Logger: o.Logger}}
 }

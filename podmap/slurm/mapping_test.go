@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/await"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/host"
 )
@@ -263,11 +264,8 @@ func TestAMappingThatHangs(t *testing.T) {
 		t.Errorf("%+v", a.Sources)
 	}
 	close(hangs)
-	for deadline := time.Now().Add(10 * time.Second); !f.poll().Sources[0].Up; {
-		if time.Now().After(deadline) {
-			t.Fatal("not read again")
-		}
-	}
+	f.jobs.reader.Over = func(string) <-chan time.Time { return nil } // what was given up is refused until it has returned
+	await.Until(func() bool { return f.poll().Sources[0].Up })
 }
 
 // What pods have is not the jobs', and where one of both is unknown nothing is unallocated for certain.

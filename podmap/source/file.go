@@ -17,9 +17,10 @@ import (
 
 // Options are what all data sources need.
 type Options struct {
-	Clock  func() time.Time
-	Logger *slog.Logger
-	MaxAge time.Duration // how long the last response is used after a failure
+	Timeout time.Duration // of one read of a file; none where 0
+	Clock   func() time.Time
+	Logger  *slog.Logger
+	MaxAge  time.Duration // how long the last response is used after a failure
 }
 
 // File is a data source that is a file, which is read again when it has changed. Poll, Value and Fresh belong to one
@@ -40,12 +41,9 @@ type File[T any] struct {
 	health gpu.Health
 }
 
-// readTimeout is for a file with 10,000 entries on a slow disk.
-const readTimeout = 5 * time.Second
-
 // newFile returns a file that was not read yet.
 func newFile[T any](o Options, path, name, what string, read func(io.Reader) (*T, int, error)) *File[T] {
-	return &File[T]{Options: o, path: path, name: name, what: what, read: read, reader: host.NewReader(readTimeout)}
+	return &File[T]{Options: o, path: path, name: name, what: what, read: read, reader: host.NewReader(o.Timeout)}
 }
 
 // content is what one read of a file found.

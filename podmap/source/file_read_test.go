@@ -127,7 +127,9 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 			defer os.Remove(path)
 			f := newFile(Options{Clock: time.Now, Logger: slog.New(slog.DiscardHandler)}, path, "x", "thing",
 				func(io.Reader) (*int, int, error) { return nil, 0, errors.New("truncated") })
-			f.reader = host.NewReader(20 * time.Millisecond)
+			if c.name == "a pipe" {
+				f.reader = host.NewReader(20 * time.Millisecond)
+			}
 			if c.load != nil {
 				f.load = func() (*int, int, error) { return nil, 0, c.load }
 			}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
@@ -98,7 +99,9 @@ func TestAgeOfSlices(t *testing.T) {
 }
 
 // The versions of the group are tried from the newest, the one that was there last time first.
-func TestVersionsOfSlices(t *testing.T) {
+func TestVersionsOfSlices(t *testing.T) { synctest.Test(t, versionsOfSlices) }
+
+func versionsOfSlices(t *testing.T) {
 	missing, ok, broken := step{status: 404}, step{text: `{}`}, step{status: 500, text: "out of order"}
 	for _, c := range []struct {
 		name    string

@@ -302,7 +302,9 @@ func TestSinceOfPods(t *testing.T) {
 }
 
 // Requests select the node, are for metadata only, end by themselves, and leave nothing open.
-func TestRequestsOfTheWatch(t *testing.T) {
+func TestRequestsOfTheWatch(t *testing.T) { synctest.Test(t, requestsOfTheWatch) }
+
+func requestsOfTheWatch(t *testing.T) {
 	s := newScript(step{begins: time.Second, lasts: 2 * time.Second, text: apiList("10")}, step{status: http.StatusGone}, step{text: `{`},
 		step{text: apiList("11")}, step{text: `{`})
 	w := s.watch(io.Discard)

@@ -236,7 +236,7 @@ func (n *Node) Start(t testing.TB, o Options) *Exporter {
 			t.Logf("output of the exporter:\n%s", said)
 		}
 	})
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for ; ; time.Sleep(5 * time.Millisecond) {
 		select {
 		case <-e.Done:
 			t.Fatalf("the exporter exited: %v\n%s", e.Err, e.Said())
@@ -246,9 +246,6 @@ func (n *Node) Start(t testing.TB, o Options) *Exporter {
 		if err == nil {
 			c.Close()
 			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("the exporter does not listen: %v", err)
 		}
 	}
 	if e.PID = e.cmd.Process.Pid; len(o.Under) > 0 {
@@ -274,7 +271,7 @@ func (e *Exporter) Stop() {
 	_ = syscall.Kill(e.PID, syscall.SIGTERM)
 	select {
 	case <-e.Done:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute): // it does not end, whatever the load
 		_ = syscall.Kill(e.PID, syscall.SIGKILL)
 		_ = e.cmd.Process.Kill()
 		<-e.Done
