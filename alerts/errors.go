@@ -16,7 +16,7 @@ func reported() []Alert {
 			Expr: "(" + recentXID(`{xid=~"`+xidPattern(gpu.XIDCritical)+`"}`) + "\n  or group by (" + onXID + ") (" +
 				`time() - gpu_xid_last_timestamp_seconds{xid=~"` + xidPattern(gpu.XIDCritical) +
 				`"} < $repair_seconds and on (` + onXID + ") " + xidRecord + ") unless on (" + onGPU +
-				`) gpu_recovery_action{action="none"})` + "\n  unless on (" + onGPU + ") last_over_time(" + graverProblems + "[$period])",
+				`) gpu_recovery_action)` + "\n  unless on (" + onGPU + ") last_over_time(" + graverProblems + "[$period])",
 			Summary:     "A GPU reported a fatal error.",
 			Description: "XID {{ $labels.xid }} on " + atGPU + ". " + describeXID(gpu.XIDCritical)},
 		{Name: "GPUXIDWarning", Severity: Warning, Labels: labels, Keep: minutes15, Parameters: recent,

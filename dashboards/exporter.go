@@ -112,9 +112,10 @@ func exporterDashboard() Dashboard {
 				series(4, "Time in driver calls", Ratio,
 					"Share of time that an exporter spends in driver calls, mean of the exporters. Empty if only "+
 						"native histograms are scraped.",
-					q("mean of the exporters", perSecond("", "gpu_exporter_call_duration_seconds_sum{"+n+"}")+
+					q("mean of the exporters", perSecond("", "gpu_exporter_poll_call_duration_seconds_sum{"+n+"}")+
 						" / count(group by (cluster, node) ("+self+"))")).from(0).coarse(sixHours),
-				table(9, "Slowest calls", "-Mean", "The twelve calls with the longest mean duration.",
+				table(9, "Slowest calls", "-Mean",
+					"The twelve calls with the longest mean duration. Requires --collector.calls on the exporters.",
 					label("call", "Call"),
 					value("Mean", Seconds, share("call", "gpu_exporter_call_duration_seconds_sum{"+n+"}",
 						"gpu_exporter_call_duration_seconds_count{"+n+"}")),

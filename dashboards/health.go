@@ -197,7 +197,8 @@ func verdictRanks(series string) string { return ranks(series, verdictMappings()
 // rankedVerdicts are the ranks of the exporter's verdicts on GPUs, and of degraded where the rules find a problem: the same
 // verdict as on Health and errors.
 func rankedVerdicts(selector string) string {
-	return verdictRanks("gpu_health{"+selector+"}") + " or " + records("gpu:gpu_health:info", selector, `state="degraded"`)
+	return verdictRanks("gpu_health{"+selector+"}") + " or 0 * gpu_health{" + selector + `, state="healthy"} or ` +
+		records("gpu:gpu_health:info", selector, `state="degraded"`)
 }
 
 func ranks(series string, states []Mapping, lowest int) string {

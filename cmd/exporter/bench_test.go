@@ -91,6 +91,7 @@ var hidden = []struct{ where, what, reason string }{
 	{benchFlag, "path.procfs", simulatedHost},
 	{benchFlag, "path.*-logs", simulatedHost},
 
+	{benchFlag, "metrics", "goldens have every metric; the demo has the default, TestSeries both smaller sizes"},
 	{benchFlag, "call-deadline", "stepped tests have none in real time, tests of hung calls a short one"},
 	{shippedFlag, "compat", outsideBench},
 	{shippedFlag, "docker.socket", outsideBench},
@@ -102,6 +103,8 @@ var hidden = []struct{ where, what, reason string }{
 	{shippedFlag, "version", "prints and ends"},
 	{shippedFlag, "web.config.file", outsideBench},
 
+	{testedFlag, "collector.*", "TestEachGroup of internal/catalog switches each"},
+	{testedFlag, "no-collector.*", "TestEachGroup of internal/catalog switches each"},
 	{testedFlag, "kubelet.gpu-id-resource", "test/shipped sets it by the chart's value"},
 	{testedFlag, "log.format", "test/shipped sets it by the chart's value"},
 	{testedFlag, "web.systemd-socket", "exporter-toolkit's; systemd-analyze verifies the socket unit"},

@@ -191,9 +191,9 @@ func (s *stage) agreesWithDoctor() {
 		switch {
 		case family == "gpu_exporter_source_up":
 			add(fmt.Sprint("source ", labelValue(text, "source"), " ", v == 1))
-		case family == "gpu_exporter_feature" && labelValue(text, "state") == "on":
+		case family == "gpu_exporter_feature":
 			if name := labelValue(text, "feature"); name != "kernel_log" && name != "ownership" { // covered by their sources
-				add(fmt.Sprint("feature ", name, " ", v == 1))
+				add(fmt.Sprint("feature ", name, " ", labelValue(text, "state") == "on"))
 			}
 		case family == "gpu_container_unresolved_devices":
 			add(fmt.Sprintf("%s %v devices of %s", container, v, labelValue(text, "resource")))

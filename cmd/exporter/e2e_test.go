@@ -207,7 +207,7 @@ func formats(t *testing.T, p *process) {
 		"application/openmetrics-text;version=1.0.0": {"application/openmetrics-text",
 			[]string{"# TYPE gpu_energy_joules counter", "# UNIT gpu_energy_joules joules", "\n# EOF\n"}},
 		"application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited": {"application/vnd.google.protobuf",
-			[]string{"gpu_exporter_call_duration_seconds"}},
+			[]string{"gpu_exporter_poll_call_duration_seconds"}},
 	} {
 		req, err := http.NewRequest(http.MethodGet, p.Base()+"/metrics", nil)
 		if err != nil {

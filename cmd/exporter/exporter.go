@@ -84,7 +84,7 @@ func newExporter(c *config, clock func() time.Time, restart func(error), change 
 			return nil, fmt.Errorf("--compat: %w", err)
 		}
 	}
-	e.metrics, err = collector.New(e.sampler.Latest, catalog.WithPodLabels(catalog.All(), c.podLabels))
+	e.metrics, err = collector.New(e.sampler.Latest, catalog.WithPodLabels(c.metrics.Families(), c.podLabels))
 	return e, err
 }
 

@@ -68,6 +68,7 @@ type config struct {
 	compatLabels                []string
 	accounts, processes         int
 	links                       bool
+	metrics                     catalog.Selection
 	web                         *toolkit.FlagConfig
 	logger                      *slog.Logger
 }
@@ -184,6 +185,7 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 		"namespace. 0 disables these metrics.").Default("0").IntVar(&c.processes)
 	app.Flag("link-details", "Export bytes, errors and state of each NVLink and C2C link, and the errors of the PCIe link: "+
 		"gpu_nvlink_link_*, gpu_c2c_link_* and gpu_pcie_errors_total, about 100 to 150 series per GPU.").BoolVar(&c.links)
+	selection := metricFlags(app)
 	app.Flag("compat", "Also serve the metric names, units and labels of another exporter, at "+compat.DCGM48.Path()+
 		" or "+compat.NvidiaSMI.Path()+": "+strings.Join(compat.Releases(), ", ")+" (nvidia_gpu_exporter); empty "+
 		"disables it.").EnumVar(&c.compat, append(compat.Releases(), "")...)
@@ -216,6 +218,9 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 		if c.node, err = os.Hostname(); err != nil {
 			return nil, fmt.Errorf("cannot determine the host name (set --node-name): %w", err)
 		}
+	}
+	if c.metrics, err = selection(c.logger); err != nil {
+		return nil, err
 	}
 	return &c, c.validate()
 }

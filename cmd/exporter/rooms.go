@@ -23,7 +23,8 @@ import (
 
 // rooms are the optional parts of the program, in the order in which they are opened. Each adds its part of the plan;
 // without its line the rest builds and runs.
-var rooms = []func(*plan) (*room, error){kubelet, slurmJobs, engines, processes, containerVisible, cgroups, kernelLog, compatPage, own}
+var rooms = []func(*plan) (*room, error){kubelet, slurmJobs, engines, processes, containerVisible, cgroups, kernelLog, compatPage,
+	metricSelection, own}
 
 // plan is what the rooms prepare: the options of the driver and the sampler, and how processes are found.
 type plan struct {

@@ -277,7 +277,7 @@ func (s *stage) begin(clock func() time.Time, restart func(error), change hooks,
 	var out bytes.Buffer
 	args := []string{"--node-name=node-1", "--nvml.library=" + s.library, "--kubelet.socket=" + s.socket, "--path.sysfs=" + s.trees.Sysfs,
 		"--path.pod-logs=" + s.trees.PodLogs, "--path.container-logs=" + s.trees.ContainerLogs, "--path.kmsg="}
-	for _, otherwise := range []string{"--path.procfs=" + s.trees.Procfs, "--log.level=warn"} {
+	for _, otherwise := range []string{"--path.procfs=" + s.trees.Procfs, "--log.level=warn", "--metrics=all"} {
 		name, _, _ := strings.Cut(otherwise, "=")
 		if !slices.ContainsFunc(flags, func(f string) bool { return strings.HasPrefix(f, name+"=") }) {
 			args = append(args, otherwise)
@@ -413,7 +413,7 @@ func (s *stage) page() string {
 }
 
 var varying = regexp.MustCompile(
-	`(?m)^(# HELP |# TYPE )?gpu_exporter_(call_duration|poll_duration|source_duration|build_info)(_\w+)?[ {].*\n`)
+	`(?m)^(# HELP |# TYPE )?gpu_exporter_((poll_)?call_duration|poll_duration|source_duration|build_info)(_\w+)?[ {].*\n`)
 
 func (s *stage) series() series { return parseSeries(s.page()) }
 

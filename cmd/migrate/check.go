@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat/guide"
 )
@@ -240,9 +241,24 @@ func (c *checker) check(q query) (_ result, ours bool) {
 			r.Reasons = append(r.Reasons, "not rewritten: "+err.Error())
 		} else {
 			r.Rewritten, r.Differences = text, differences
+			for _, flag := range switches(text) {
+				set(flag)
+			}
 		}
 	}
 	return r, true
+}
+
+// switches are the flags of the exporter without which it does not export what a query in its names reads.
+func switches(query string) (flags []string) {
+	for _, g := range catalog.Groups() {
+		if slices.ContainsFunc(g.Rows, func(f catalog.Family) bool {
+			return f.Size() > catalog.SizeDefault && regexp.MustCompile(`\b`+f.Name+`\b`).MatchString(query)
+		}) {
+			flags = append(flags, "--collector."+g.Name)
+		}
+	}
+	return flags
 }
 
 // nameOf is the name of a selector, also by a matcher; empty of none.

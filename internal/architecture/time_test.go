@@ -36,7 +36,8 @@ var realTime = map[string]string{
 }
 
 // clocks are the functions by which a test waits for time to pass, or judges how much has passed.
-var clocks = []string{"time.Sleep", "time.After", "time.AfterFunc", "time.Tick", "time.NewTimer", "time.NewTicker", "time.Since", "time.Until",
+var clocks = []string{"time.Sleep", "time.After", "time.AfterFunc", "time.Tick", "time.NewTimer", "time.NewTicker", "time.Since",
+	"time.Until",
 	"context.WithTimeout", "context.WithTimeoutCause", "context.WithDeadline", "context.WithDeadlineCause",
 	"SetDeadline", "SetReadDeadline", "SetWriteDeadline", "time.Now().Add", "time.Now().After", "time.Now().Before", "time.Now().Sub"}
 

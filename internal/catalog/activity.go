@@ -12,6 +12,7 @@ func activity() Group {
 	}
 	const notMIG = "in MIG mode Hopper and newer"
 	return Group{
+		Name:  "activity",
 		Title: "Activity",
 		Rows: []Family{
 			seconds("gpu_busy_seconds_total", "Time during which at least one kernel was running.",
@@ -114,6 +115,7 @@ func sessions(engine, what, source string, which int, of func(*gpu.Slow) gpu.Opt
 		{"frames_per_second", ": mean frames per second of the sessions."},
 		{"latency_seconds", ": mean latency of the sessions."}}[which]
 	return Family{Name: "gpu_" + engine + "_" + kind.name, Scope: ScopeGPU, Help: what + kind.help, Source: source,
+		Readings: []string{engine + "_sessions"},
 		Read: slowGPU(func(m *gpu.Slow, emit gpuEmit) {
 			// Without a session, NVML returns 0 for the means of nothing.
 			if s, ok := of(m).Get(); ok && (which == 0 || s.Count > 0) {

@@ -6,7 +6,7 @@ import "slices"
 func Groups() []Group {
 	groups := []Group{
 		identity(), activity(), memory(), power(), thermal(), clocks(), modes(), faults(), links(),
-		ownership(), containers(), mig(), exporter(),
+		ownership(), containers(), mig(), exporter(), driverCalls(),
 	}
 	for _, g := range groups {
 		for i := range g.Rows {

@@ -15,7 +15,7 @@ import (
 )
 
 // Type is the kind of a family. Info and StateSet are exposed as gauges: info is always 1 and carries
-// facts as labels; a state set has one series per state, 0 or 1.
+// facts as labels; of a state set only the states that are present have a series, of value 1.
 type Type string
 
 // The types.
@@ -89,10 +89,15 @@ type Family struct {
 	// Source is the NVML call or field, the kernel file or the kubelet message that it is read from.
 	Source string
 	// Offered is which GPUs, drivers or permissions it needs; empty: every GPU.
-	Offered   string
-	Labels    []string
+	Offered string
+	Labels  []string
+	// States are the values of the label of a state set whose states exclude each other, in the order of NVML's numbers.
+	States    []string
 	Scope     Scope
 	Stability Stability
+
+	// Readings are the readings of the driver (internal/nvml) that nothing but this family and others that list them needs.
+	Readings []string
 
 	// Read emits every series of the family in a view. It is pure and safe for concurrent use. Exactly one of
 	// Read and ReadHistogram is set, the latter for type Histogram.
@@ -106,6 +111,12 @@ type Family struct {
 // AllLabels returns the scope's labels followed by the family's own.
 func (f Family) AllLabels() []string { return append(f.Scope.Labels(), f.Labels...) }
 
+// reads returns the family with its Readings.
+func (f Family) reads(readings ...string) Family {
+	f.Readings = readings
+	return f
+}
+
 // HelpText is the HELP of the exposition: the meaning, and where the value comes from.
 func (f Family) HelpText() string {
 	if f.Source == "" {
@@ -114,8 +125,9 @@ func (f Family) HelpText() string {
 	return f.Help + " Source: " + f.Source + "."
 }
 
-// Group is a chapter of the catalog.
+// Group is a chapter of the catalog, exported or not as a whole by --[no-]collector.NAME.
 type Group struct {
+	Name  string
 	Title string
 	Rows  []Family
 }

@@ -15,6 +15,7 @@ func clocks() Group {
 			Labels: []string{"clock"}, Read: slowGPU(func(s *gpu.Slow, emit gpuEmit) { hertz(emit, of(s)) })}
 	}
 	return Group{
+		Name:  "clocks",
 		Title: "Clocks and clock limits",
 		Rows: []Family{
 			{Name: "gpu_clock_hertz", Scope: ScopeGPU,
@@ -25,17 +26,21 @@ func clocks() Group {
 				Read: slowGPU(func(s *gpu.Slow, emit gpuEmit) { hertz(emit, s.MaxClocks) })},
 			applications("gpu_clock_applications_hertz", "Applications clocks: the clocks requested for compute.",
 				"nvmlDeviceGetApplicationsClock",
-				func(s *gpu.Slow) map[gpu.Clock]gpu.Hertz { return s.ApplicationClocks }),
+				func(s *gpu.Slow) map[gpu.Clock]gpu.Hertz { return s.ApplicationClocks }).reads("clock_applications_graphics",
+				"clock_applications_memory"),
 			applications("gpu_clock_default_applications_hertz", "Applications clocks after boot.",
 				"nvmlDeviceGetDefaultApplicationsClock",
-				func(s *gpu.Slow) map[gpu.Clock]gpu.Hertz { return s.DefaultClocks }),
+				func(s *gpu.Slow) map[gpu.Clock]gpu.Hertz { return s.DefaultClocks }).reads("clock_default_applications_graphics",
+				"clock_default_applications_memory"),
 			{Name: "gpu_clock_event_active", Type: StateSet, Scope: ScopeGPU,
 				Help:   "Reasons for which clocks are below their maximum at the last poll; 1 for each present reason.",
 				Source: "nvmlDeviceGetCurrentClocksEventReasons", Labels: []string{"reason"},
 				Read: mediumGPU(func(m *gpu.Medium, emit gpuEmit) {
 					if mask, ok := m.ClockEvents.Get(); ok {
 						for bit, reason := range gpu.ClockReasons {
-							emit(float64(mask>>bit&1), reason)
+							if mask>>bit&1 == 1 {
+								emit(1, reason)
+							}
 						}
 					}
 				})},
@@ -83,6 +88,7 @@ func modes() Group {
 	current := func(p gpu.ModePair) bool { return p.Current }
 	pending := func(p gpu.ModePair) bool { return p.Pending }
 	return Group{
+		Name:  "modes",
 		Title: "Modes",
 		Rows: []Family{
 			mode("gpu_persistence_mode", "Whether persistence mode is enabled.", "nvmlDeviceGetPersistenceMode", "",
@@ -90,9 +96,9 @@ func modes() Group {
 			mode("gpu_accounting_mode", "Whether accounting mode is enabled.", "nvmlDeviceGetAccountingMode", "",
 				func(s *gpu.Slow) gpu.Opt[bool] { return s.AccountingMode }),
 			mode("gpu_display_active", "Whether a display is initialized on the GPU.", "nvmlDeviceGetDisplayActive", "",
-				func(s *gpu.Slow) gpu.Opt[bool] { return s.DisplayActive }),
+				func(s *gpu.Slow) gpu.Opt[bool] { return s.DisplayActive }).reads("display_active"),
 			mode("gpu_display_attached", "Whether a display is connected to the GPU.", "nvmlDeviceGetDisplayMode", "",
-				func(s *gpu.Slow) gpu.Opt[bool] { return s.DisplayAttached }),
+				func(s *gpu.Slow) gpu.Opt[bool] { return s.DisplayAttached }).reads("display_attached"),
 			mode("gpu_mig_mode", "Whether MIG mode is enabled.", "nvmlDeviceGetMigMode", "GPUs with MIG",
 				half(migPair, current)),
 			mode("gpu_mig_mode_pending", "Whether MIG mode is enabled after the next GPU reset.",
@@ -103,22 +109,22 @@ func modes() Group {
 				"GPUs with ECC", half(eccPair, pending)),
 			mode("gpu_gsp_mode", "Whether the driver runs on the GPU's system processor (GSP).",
 				"nvmlDeviceGetGspFirmwareMode", "Turing and newer",
-				func(s *gpu.Slow) gpu.Opt[bool] { return s.GSPMode }),
+				func(s *gpu.Slow) gpu.Opt[bool] { return s.GSPMode }).reads("gsp_mode"),
 			mode("gpu_gsp_mode_default", "Whether the driver runs on the GSP by default.",
 				"nvmlDeviceGetGspFirmwareMode", "Turing and newer",
-				func(s *gpu.Slow) gpu.Opt[bool] { return s.GSPModeDefault }),
+				func(s *gpu.Slow) gpu.Opt[bool] { return s.GSPModeDefault }).reads("gsp_mode"),
 			mode("gpu_c2c_mode", "Whether the NVLink-C2C connection to the CPU is enabled.", "nvmlDeviceGetC2cModeInfoV",
-				"Grace Hopper and Grace Blackwell", func(s *gpu.Slow) gpu.Opt[bool] { return s.C2C }),
+				"Grace Hopper and Grace Blackwell", func(s *gpu.Slow) gpu.Opt[bool] { return s.C2C }).reads("c2c_mode"),
 			mode("gpu_dram_encryption_mode", "Whether memory encryption is enabled.", "nvmlDeviceGetDramEncryptionMode",
-				"Blackwell and newer", half(encryption, current)),
+				"Blackwell and newer", half(encryption, current)).reads("dram_encryption"),
 			mode("gpu_dram_encryption_mode_pending", "Whether memory encryption is enabled after the next GPU reset.",
-				"nvmlDeviceGetDramEncryptionMode", "Blackwell and newer", half(encryption, pending)),
+				"nvmlDeviceGetDramEncryptionMode", "Blackwell and newer", half(encryption, pending)).reads("dram_encryption"),
 			{Name: "gpu_compute_mode", Type: StateSet, Scope: ScopeGPU,
 				Help: "Compute mode; 1 for the current mode.", Source: "nvmlDeviceGetComputeMode",
-				Labels: []string{"mode"},
+				Labels: []string{"mode"}, States: names(gpu.ComputeModes),
 				Read: slowGPU(func(s *gpu.Slow, emit gpuEmit) {
 					if m, ok := s.ComputeMode.Get(); ok {
-						states(emit, gpu.ComputeModes, m)
+						emit(1, string(m))
 					}
 				})},
 		},

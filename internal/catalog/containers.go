@@ -25,6 +25,7 @@ func containers() Group {
 			Stability: Experimental, Read: processes(field)}
 	}
 	return Group{
+		Name:  "containers",
 		Title: "Containers",
 		Rows: []Family{
 			seconds("gpu_container_busy_seconds_total",

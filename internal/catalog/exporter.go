@@ -1,6 +1,8 @@
 package catalog
 
 import (
+	"cmp"
+
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
@@ -16,6 +18,7 @@ func NeverRead(matchers string) string {
 
 func exporter() Group {
 	return Group{
+		Name:  "exporter",
 		Title: "Exporter",
 		Rows: []Family{
 			{Name: "gpu_exporter_build_info", Scope: ScopeExporter,
@@ -29,9 +32,7 @@ func exporter() Group {
 				Labels: []string{"feature", "state"},
 				Read: node(func(v *gpu.View, emit gpuEmit) {
 					for _, f := range v.Features {
-						for _, s := range gpu.FeatureStates {
-							emit(b2f(f.State == s), f.Name, string(s))
-						}
+						emit(1, f.Name, string(f.State))
 					}
 				})},
 			{Name: "gpu_exporter_paused", Scope: ScopeExporter,
@@ -74,11 +75,21 @@ func exporter() Group {
 						emit(l.Interval.Seconds(), string(l.PollGroup))
 					}
 				})},
-			{Name: "gpu_exporter_call_duration_seconds", Type: Histogram, Scope: ScopeExporter, Stability: Experimental,
-				Help: "Duration of driver calls, as a native histogram.", Labels: []string{"call"},
+			{Name: "gpu_exporter_poll_call_duration_seconds", Type: Histogram, Scope: ScopeExporter, Stability: Experimental,
+				Help:   "Duration of driver calls, as a native histogram, by poll group. session: calls of the start and of events.",
+				Labels: []string{"poll"},
 				ReadHistogram: func(v *gpu.View, emit EmitHistogram) {
+					sums := map[gpu.PollGroup]*gpu.Histogram{}
 					for _, c := range v.Calls {
-						emit(c.Duration, v.Node, c.Call)
+						if sums[c.PollGroup] == nil {
+							sums[c.PollGroup] = &gpu.Histogram{}
+						}
+						sums[c.PollGroup].Add(c.Duration)
+					}
+					for _, group := range append([]gpu.PollGroup{""}, gpu.DevicePollGroups...) {
+						if h := sums[group]; h != nil {
+							emit(*h, v.Node, cmp.Or(string(group), "session"))
+						}
 					}
 				}},
 			{Name: "gpu_exporter_call_errors_total", Scope: ScopeExporter,
@@ -113,6 +124,23 @@ func exporter() Group {
 						emit(float64(r.Count), r.Reading)
 					}
 				})},
+		},
+	}
+}
+
+// driverCalls are some hundred series of a node; only --collector.calls, or a size of all, exports them.
+func driverCalls() Group {
+	return Group{
+		Name:  "calls",
+		Title: "Driver calls",
+		Rows: []Family{
+			{Name: "gpu_exporter_call_duration_seconds", Type: Histogram, Scope: ScopeExporter, Stability: Experimental,
+				Help: "Duration of driver calls, as a native histogram.", Labels: []string{"call"},
+				ReadHistogram: func(v *gpu.View, emit EmitHistogram) {
+					for _, c := range v.Calls {
+						emit(c.Duration, v.Node, c.Call)
+					}
+				}},
 		},
 	}
 }

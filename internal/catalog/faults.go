@@ -39,6 +39,7 @@ func faults() Group {
 		return Family{Name: name, Scope: ScopeGPU, Help: help, Source: source, Offered: offered, Read: slowFlag(of)}
 	}
 	return Group{
+		Name:  "errors",
 		Title: "Errors",
 		Rows: []Family{
 			{Name: "gpu_xid_events_total", Scope: ScopeGPU,

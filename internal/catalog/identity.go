@@ -4,6 +4,7 @@ import "github.com/gpu-exporter/gpu-exporter/internal/gpu"
 
 func identity() Group {
 	return Group{
+		Name:  "identity",
 		Title: "Identity and state",
 		Rows: []Family{
 			{Name: "gpu_info", Scope: ScopeGPU,
@@ -51,9 +52,9 @@ func identity() Group {
 			{Name: "gpu_health", Type: StateSet, Scope: ScopeGPU,
 				Help: "Verdict on the GPU from recovery action, XIDs, memory errors, fabric and links; 1 for the current " +
 					"state. needs_reset, needs_reboot, replace and lost require an action.",
-				Source: "the rules of docs/health.md", Labels: []string{"state"},
+				Source: "the rules of docs/health.md", Labels: []string{"state"}, States: names(gpu.HealthStates),
 				Read: health(func(verdict gpu.HealthState, _ []gpu.HealthRule, emit gpuEmit) {
-					states(emit, gpu.HealthStates, verdict)
+					emit(1, string(verdict))
 				})},
 			{Name: "gpu_health_reason_info", Scope: ScopeGPU,
 				Help:   "Reasons for the verdict on a GPU that is not healthy, each with the verdict it leads to.",
@@ -91,10 +92,10 @@ func identity() Group {
 			{Name: "gpu_recovery_action", Type: StateSet, Scope: ScopeGPU,
 				Help: "Recovery action recommended by the driver; 1 for the current action.", Source: "NVML field 230",
 				Offered: "R570 and newer drivers",
-				Labels:  []string{"action"},
+				Labels:  []string{"action"}, States: names(gpu.RecoveryActions),
 				Read: allGPUs(func(c *gpu.GPU, emit gpuEmit) {
 					if a, ok := c.Recovery.Get(); ok {
-						states(emit, gpu.RecoveryActions, a)
+						emit(1, string(a))
 					}
 				})},
 			{Name: "gpu_node_devices", Scope: ScopeNode,

@@ -45,6 +45,7 @@ func links() Group {
 	}
 	const fabric = "Hopper and newer in an NVSwitch system"
 	return Group{
+		Name:  "links",
 		Title: "PCIe, NVLink and fabric",
 		Rows: []Family{
 			pcie("gpu_pcie_link_generation", "Current PCIe link generation; lower while idle.",
@@ -108,10 +109,10 @@ func links() Group {
 			{Name: "gpu_fabric_state", Type: StateSet, Scope: ScopeGPU,
 				Help: "State of the GPU's registration with the NVSwitch fabric; 1 for the current state. failed: it " +
 					"completed with an error, and CUDA does not start on the GPU.",
-				Source: "nvmlDeviceGetGpuFabricInfoV", Offered: fabric, Labels: []string{"state"},
+				Source: "nvmlDeviceGetGpuFabricInfoV", Offered: fabric, Labels: []string{"state"}, States: names(gpu.FabricStates),
 				Read: slowGPU(func(s *gpu.Slow, emit gpuEmit) {
 					if f, ok := s.Fabric.Get(); ok {
-						states(emit, gpu.FabricStates, f.State)
+						emit(1, string(f.State))
 					}
 				})},
 			{Name: "gpu_fabric_info", Scope: ScopeGPU,
@@ -130,10 +131,10 @@ func links() Group {
 			{Name: "gpu_fabric_health", Type: StateSet, Scope: ScopeGPU,
 				Help:   "Summary of the fabric's health for the GPU; 1 for the current one.",
 				Source: "nvmlDeviceGetGpuFabricInfoV (health summary)", Offered: "Blackwell in an NVSwitch system",
-				Labels: []string{"health"},
+				Labels: []string{"health"}, States: gpu.FabricHealths,
 				Read: slowGPU(func(s *gpu.Slow, emit gpuEmit) {
 					if f, ok := s.Fabric.Get(); ok && f.Health != "" {
-						states(emit, gpu.FabricHealths, f.Health)
+						emit(1, string(f.Health))
 					}
 				})},
 			{Name: "gpu_fabric_fault", Type: StateSet, Scope: ScopeGPU,
@@ -142,8 +143,8 @@ func links() Group {
 				Read: slowGPU(func(s *gpu.Slow, emit gpuEmit) {
 					if f, ok := s.Fabric.Get(); ok {
 						for _, fault := range gpu.FabricFaults {
-							if on, ok := f.Faults[fault]; ok {
-								emit(b2f(on), string(fault))
+							if f.Faults[fault] {
+								emit(1, string(fault))
 							}
 						}
 					}

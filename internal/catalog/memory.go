@@ -33,6 +33,7 @@ func memory() Group {
 	const info = "nvmlDeviceGetMemoryInfo_v2, else nvmlDeviceGetMemoryInfo"
 	const own = "GPUs with dedicated memory"
 	return Group{
+		Name:  "memory",
 		Title: "Memory",
 		Rows: []Family{
 			bytes("gpu_memory_total_bytes", "Total device memory.", info, own,
@@ -50,11 +51,11 @@ func memory() Group {
 				"which is not a leak.", "nvmlDeviceGetBAR1MemoryInfo", "",
 				bar1(func(b gpu.BAR1) gpu.Bytes { return b.Used })),
 			{Name: "gpu_protected_memory_total_bytes", Scope: ScopeGPU, Help: "Memory protected by confidential computing.",
-				Source: "nvmlDeviceGetConfComputeProtectedMemoryUsage",
-				Read:   protected(func(m gpu.Memory) gpu.Bytes { return m.Total })},
+				Source: "nvmlDeviceGetConfComputeProtectedMemoryUsage", Readings: []string{"protected_memory"},
+				Read: protected(func(m gpu.Memory) gpu.Bytes { return m.Total })},
 			{Name: "gpu_protected_memory_used_bytes", Scope: ScopeGPU, Help: "Protected memory in use.",
-				Source: "nvmlDeviceGetConfComputeProtectedMemoryUsage",
-				Read:   protected(func(m gpu.Memory) gpu.Bytes { return m.Used })},
+				Source: "nvmlDeviceGetConfComputeProtectedMemoryUsage", Readings: []string{"protected_memory"},
+				Read: protected(func(m gpu.Memory) gpu.Bytes { return m.Used })},
 		},
 	}
 }

@@ -13,6 +13,7 @@ func mig() Group {
 			Read: instanceMemory(part)}
 	}
 	return Group{
+		Name:  "mig",
 		Title: "MIG instances",
 		Rows: append([]Family{
 			{Name: "gpu_mig_info", Scope: ScopeInstance,

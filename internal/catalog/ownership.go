@@ -8,6 +8,7 @@ import (
 
 func ownership() Group {
 	return Group{
+		Name:  "allocation",
 		Title: "Allocation",
 		Rows: []Family{
 			{Name: "gpu_allocation_ratio", Scope: ScopeGPU,

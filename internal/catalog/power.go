@@ -12,6 +12,7 @@ func power() Group {
 			Help: help, Source: source, Read: slow(field)}
 	}
 	return Group{
+		Name:  "power",
 		Title: "Power and energy",
 		Rows: []Family{
 			now("gpu_power_watts", "Power draw of the GPU, averaged by the driver (over 1 s on most GPUs).",
@@ -33,15 +34,15 @@ func power() Group {
 				"nvmlDeviceGetEnforcedPowerLimit",
 				func(s *gpu.Slow) gpu.Opt[gpu.Watts] { return s.PowerLimit }),
 			limit("gpu_power_limit_requested_watts", "Requested power limit.", "nvmlDeviceGetPowerManagementLimit",
-				func(s *gpu.Slow) gpu.Opt[gpu.Watts] { return s.PowerLimitRequested }),
+				func(s *gpu.Slow) gpu.Opt[gpu.Watts] { return s.PowerLimitRequested }).reads("power_limit_requested"),
 			limit("gpu_power_limit_default_watts", "Default power limit.", "nvmlDeviceGetPowerManagementDefaultLimit",
-				func(s *gpu.Slow) gpu.Opt[gpu.Watts] { return s.PowerLimitDefault }),
+				func(s *gpu.Slow) gpu.Opt[gpu.Watts] { return s.PowerLimitDefault }).reads("power_limit_default"),
 			limit("gpu_power_limit_min_watts", "Minimum settable power limit.",
 				"nvmlDeviceGetPowerManagementLimitConstraints",
-				func(s *gpu.Slow) gpu.Opt[gpu.Watts] { return s.PowerLimitMin }),
+				func(s *gpu.Slow) gpu.Opt[gpu.Watts] { return s.PowerLimitMin }).reads("power_limit_range"),
 			limit("gpu_power_limit_max_watts", "Maximum settable power limit.",
 				"nvmlDeviceGetPowerManagementLimitConstraints",
-				func(s *gpu.Slow) gpu.Opt[gpu.Watts] { return s.PowerLimitMax }),
+				func(s *gpu.Slow) gpu.Opt[gpu.Watts] { return s.PowerLimitMax }).reads("power_limit_range"),
 			{Name: "gpu_power_scope_limit_watts", Scope: ScopeGPU,
 				Help:   "Power limits of the module and of the GPU base, by kind of limit.",
 				Source: "NVML fields 187 to 192 (scopes module and GPU base)", Offered: "modules such as GB200",

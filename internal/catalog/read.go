@@ -96,6 +96,14 @@ func b2f(b bool) float64 {
 	return 0
 }
 
+// names returns the names of states.
+func names[T ~string](states []T) (list []string) {
+	for _, s := range states {
+		list = append(list, string(s))
+	}
+	return list
+}
+
 // timestamp emits a timestamp in seconds if there is one.
 func timestamp(emit gpuEmit, o gpu.Opt[time.Time], own ...string) {
 	if t, ok := o.Get(); ok {
@@ -104,13 +112,6 @@ func timestamp(emit gpuEmit, o gpu.Opt[time.Time], own ...string) {
 }
 
 func unix(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
-
-// states emits a state set: 1 for the current state, 0 for the others.
-func states[T ~string](emit gpuEmit, all []T, now T) {
-	for _, s := range all {
-		emit(b2f(s == now), string(s))
-	}
-}
 
 // fast, medium and slow read one value of the last reading of a poll group.
 func fast[T number](field func(*gpu.Fast) gpu.Opt[T]) func(*gpu.View, Emit) {

@@ -8,6 +8,7 @@ import (
 
 func thermal() Group {
 	return Group{
+		Name:  "temperature",
 		Title: "Temperature",
 		Rows: []Family{
 			{Name: "gpu_temperature_celsius", Scope: ScopeGPU,

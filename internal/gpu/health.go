@@ -125,9 +125,10 @@ type PollHealth struct {
 
 // CallStats is one driver call since start.
 type CallStats struct {
-	Call     string
-	Duration Histogram
-	Errors   []CodeCount // by code; NOT_SUPPORTED and its like are not errors
+	Call      string
+	PollGroup PollGroup // the one that makes the call; empty for calls of a session
+	Duration  Histogram
+	Errors    []CodeCount // by code; NOT_SUPPORTED and its like are not errors
 }
 
 // CodeCount counts one return code.

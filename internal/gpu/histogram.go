@@ -33,6 +33,18 @@ func (o *Observer) Observe(v float64) {
 	o.h.Buckets[at].Count++
 }
 
+// Add adds the values of another histogram.
+func (h *Histogram) Add(other Histogram) {
+	h.Count, h.Sum, h.Zero = h.Count+other.Count, h.Sum+other.Sum, h.Zero+other.Zero
+	for _, b := range other.Buckets {
+		at, ok := slices.BinarySearchFunc(h.Buckets, b.Index, func(b Bucket, i int) int { return b.Index - i })
+		if !ok {
+			h.Buckets = slices.Insert(h.Buckets, at, Bucket{Index: b.Index})
+		}
+		h.Buckets[at].Count += b.Count
+	}
+}
+
 // Snapshot returns a copy of the histogram.
 func (o *Observer) Snapshot() Histogram {
 	o.mu.Lock()

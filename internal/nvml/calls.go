@@ -14,7 +14,7 @@ func (l *Library) Calls() []gpu.CallStats {
 	var list []gpu.CallStats
 	for id := range l.stats {
 		s := &l.stats[id]
-		c := gpu.CallStats{Call: guards[id].name, Duration: s.duration.Snapshot()}
+		c := gpu.CallStats{Call: guards[id].name, PollGroup: guards[id].group, Duration: s.duration.Snapshot()}
 		s.mu.Lock()
 		for code, n := range s.errors {
 			c.Errors = append(c.Errors, gpu.CodeCount{Code: code, Count: n})

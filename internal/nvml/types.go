@@ -36,6 +36,8 @@ type Options struct {
 	Journal *journal.Writer
 	// Links enables the readings of single links.
 	Links bool
+	// Unread are the readings whose calls are not made.
+	Unread []string
 	// Cgroups returns the paths of the cgroups whose memory is read where the driver reports it; nil: none is read. It must
 	// not block.
 	Cgroups func() []string
@@ -375,6 +377,8 @@ type guard struct {
 	required bool
 	// waits: the call sleeps on purpose; its duration is not observed.
 	waits bool
+	// group is the poll group that makes the call; empty for those of a session.
+	group gpu.PollGroup
 }
 
 // symbols returns the symbols of which one must exist. go-nvml calls the first that does.

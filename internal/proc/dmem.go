@@ -70,9 +70,10 @@ func NewCgroupScanner(o CgroupOptions) *CgroupScanner {
 	o.Interval = cmp.Or(o.Interval, 10*time.Second)
 	finder := New(o.Finder)
 	o.Finder = finder.o // with its defaults
-	return &CgroupScanner{o: o, finder: finder, reader: host.NewReader(cmp.Or(o.Finder.Deadline, cgroupDeadline)), last: host.Record[cgroups]{
-		Name: gpu.SourceCgroups, Pending: "not read yet", Failing: "cannot read GPU memory by cgroup",
-		MaxAge: keptWalks * o.Interval, Clock: o.Finder.Clock, Logger: o.Finder.Logger}}
+	return &CgroupScanner{o: o, finder: finder, reader: host.NewReader(cmp.Or(o.Finder.Deadline, cgroupDeadline)),
+		last: host.Record[cgroups]{
+			Name: gpu.SourceCgroups, Pending: "not read yet", Failing: "cannot read GPU memory by cgroup",
+			MaxAge: keptWalks * o.Interval, Clock: o.Finder.Clock, Logger: o.Finder.Logger}}
 }
 
 // Scan reads the hierarchy once.

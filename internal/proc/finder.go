@@ -50,8 +50,8 @@ type Options struct {
 	Clock func() time.Time
 	// Logger gets failures of the data sources once; nil discards them.
 	Logger *slog.Logger
-	// Deadline is that of one read; where 0, half a second, and of a walk of the cgroups three. Reads of processes that do not return cost one deadline in
-	// all, and those processes are Unknown.
+	// Deadline is that of one read; where 0, half a second, and of a walk of the cgroups three. Reads of processes that do
+	// not return cost one deadline in all, and those processes are Unknown.
 	Deadline time.Duration
 }
 

@@ -19,7 +19,7 @@ type chapter struct {
 // shown is a series: the family with its own labels, and the value.
 type shown struct{ Name, Value string }
 
-// readings returns everything that is exported of each GPU as a whole, of state sets what applies.
+// readings returns everything that is read of each GPU as a whole.
 func readings(v *gpu.View) map[gpu.UUID][]chapter {
 	out := map[gpu.UUID][]chapter{}
 	scope := catalog.ScopeGPU.Labels()
@@ -30,9 +30,6 @@ func readings(v *gpu.View) map[gpu.UUID][]chapter {
 				continue
 			}
 			f.Read(v, func(value float64, labels ...string) {
-				if f.Type == catalog.StateSet && value == 0 {
-					return
-				}
 				var own []string
 				for i, l := range f.Labels {
 					if text := labels[len(scope)+i]; text != "" {

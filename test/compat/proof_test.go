@@ -420,3 +420,13 @@ func TestRewrites(t *testing.T) {
 		}
 	}
 }
+
+// What the exporter does not export by default is named beside a query that was rewritten to it.
+func TestSwitches(t *testing.T) {
+	list := checked(t, []string{"DCGM_FI_DEV_POWER_MGMT_LIMIT > 600", "DCGM_FI_DEV_GPU_TEMP > 80"})
+	for i, want := range []bool{true, false} {
+		if got := slices.Contains(list[i].Settings, "--collector.power"); got != want || list[i].Rewritten == "" {
+			t.Errorf("%s: %q needs %q", list[i].Query, list[i].Rewritten, list[i].Settings)
+		}
+	}
+}

@@ -112,8 +112,8 @@ func TestRealPrometheusScrapesTheDemo(t *testing.T) {
 	count(`rate(gpu_busy_seconds_total[15s]) / rate(gpu_observed_seconds_total[15s]) <= 1`, 8)
 	count(`gpu_allocation_ratio == 0`, 1) // GPU 7 is unallocated
 	count(`sum by (node) (gpu_container_allocation_ratio)`, 1)
-	count(`abs(sum by (uuid) (rate(gpu_time_seconds_total[20s])) - 1) < 0.2`, 8)                 // each second of each GPU once
-	count(`histogram_quantile(0.99, sum(rate(gpu_exporter_call_duration_seconds[15s]))) > 0`, 1) // a native histogram
+	count(`abs(sum by (uuid) (rate(gpu_time_seconds_total[20s])) - 1) < 0.2`, 8)                      // each second of each GPU once
+	count(`histogram_quantile(0.99, sum(rate(gpu_exporter_poll_call_duration_seconds[15s]))) > 0`, 1) // a native histogram
 	count(`scrape_samples_post_metric_relabeling != scrape_samples_scraped`, 0)
 	for _, q := range exampleQueries(t, root) {
 		got, err := client.Instant(t.Context(), q, time.Now())

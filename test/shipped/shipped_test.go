@@ -88,13 +88,14 @@ func host(t *testing.T, n *machine.Node) string {
 	}
 	for path, text := range map[string]string{
 		// Checkpoints of a kubelet and of a DRA driver that have allocated nothing; podmap/source has their formats.
-		"var/lib/kubelet/device-plugins/kubelet_internal_checkpoint": `{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}},"Checksum":0}`,
-		"var/lib/kubelet/plugins/gpu.nvidia.com/checkpoint.json":     `{"checksum":1,"v1":{"preparedClaims":{}},"v2":{}}`,
-		"var/run/gpu-fractioning/map/.keep":                          "",
-		"run/slurm/gpus/.keep":                                       "",
-		"sys/fs/cgroup/cgroup.controllers":                           "cpu memory pids\n",
-		"home/kubernetes/bin/nvidia/.keep":                           "",
-		"dev/.keep":                                                  "",
+		"var/lib/kubelet/device-plugins/kubelet_internal_checkpoint": "" +
+			`{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}},"Checksum":0}`,
+		"var/lib/kubelet/plugins/gpu.nvidia.com/checkpoint.json": `{"checksum":1,"v1":{"preparedClaims":{}},"v2":{}}`,
+		"var/run/gpu-fractioning/map/.keep":                      "",
+		"run/slurm/gpus/.keep":                                   "",
+		"sys/fs/cgroup/cgroup.controllers":                       "cpu memory pids\n",
+		"home/kubernetes/bin/nvidia/.keep":                       "",
+		"dev/.keep":                                              "",
 	} {
 		write(t, filepath.Join(root, path), text)
 	}

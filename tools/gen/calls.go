@@ -55,6 +55,9 @@ func guardsAndReaders() string {
 		if c.Waits {
 			rows.WriteString(", waits: true")
 		}
+		if c.Group != calls.Once {
+			fmt.Fprintf(&rows, ", group: %q", string(c.Group))
+		}
 		rows.WriteString("},\n")
 	}
 	b.WriteString("\n\tcallKinds // how many there are\n)\n\n" +

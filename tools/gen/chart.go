@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/alerts"
 	"github.com/gpu-exporter/gpu-exporter/dashboards"
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 )
 
 const (
@@ -182,7 +183,8 @@ func encode(v any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// chartSchema completes the schema of the values by every alert and the bounds of its parameters; the rest is written by hand.
+// chartSchema completes the schema of the values by the groups of metrics, every alert and the bounds of its parameters; the
+// rest is written by hand.
 func chartSchema(_ string, text []byte) ([]byte, error) {
 	type object = map[string]any
 	var schema object
@@ -210,6 +212,11 @@ func chartSchema(_ string, text []byte) ([]byte, error) {
 		}
 		known[a.Name] = closed(p)
 	}
+	var groups []string
+	for _, g := range catalog.Groups() {
+		groups = append(groups, g.Name)
+	}
+	schema["properties"].(object)["metrics"].(object)["properties"].(object)["groups"].(object)["propertyNames"] = object{"enum": groups}
 	schema["properties"].(object)["rules"].(object)["properties"].(object)["alerts"] = closed(known)
 	return encode(schema)
 }

@@ -85,6 +85,9 @@ func generate(root string) (map[string][]byte, error) {
 	if err := driverCalls(files); err != nil {
 		return nil, err
 	}
+	if err := sizes(root, files); err != nil {
+		return nil, err
+	}
 	if err := inhibition(root, files); err != nil {
 		return nil, err
 	}

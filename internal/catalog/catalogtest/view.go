@@ -164,7 +164,7 @@ func fullGPU() gpu.GPU {
 				MaxWidth: gpu.Some(16)},
 			NVLinks: gpu.Some(gpu.NVLinkCount{Up: 18}), Encoder: gpu.Some(gpu.Sessions{Count: 1, FPS: 60}),
 			Fabric: gpu.Some(gpu.Fabric{State: gpu.FabricCompleted, Status: "SUCCESS", Health: "healthy",
-				Faults: map[gpu.FabricFault]bool{gpu.FabricDegradedBandwidth: false}}),
+				Faults: map[gpu.FabricFault]bool{gpu.FabricDegradedBandwidth: true}}),
 		}),
 		XIDs: []gpu.XIDCount{{XID: 79}, {XID: 13, Count: 2, Last: gpu.Some(At)}},
 		Activity: gpu.Activity{Method: gpu.Some(gpu.MethodRing), Busy: gpu.Some(gpu.Seconds(60)),

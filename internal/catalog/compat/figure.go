@@ -94,24 +94,14 @@ func (f *Figure) read(p *Page, v *gpu.View) map[key][]reading {
 			out[k] = []reading{{value: float64(len(all))}}
 		}
 	case State, State1:
-		p.families[f.Of[0].Name].Read(v, func(value float64, labels ...string) {
-			k := key{gpu: labels[1]}
-			if len(out[k]) == 0 {
-				out[k] = []reading{{value: -1}}
+		family := p.families[f.Of[0].Name]
+		family.Read(v, func(_ float64, labels ...string) {
+			number := slices.Index(family.States, labels[len(labels)-1])
+			if f.Operator == State1 {
+				number++
 			}
-			// The states come in the order of NVML's numbers; own counts those that were read.
-			r := &out[k][0]
-			if value == 1 {
-				r.value = float64(len(r.own))
-				if f.Operator == State1 {
-					r.value++
-				}
-			}
-			r.own = append(r.own, "")
+			out[key{gpu: labels[1]}] = []reading{{value: float64(number)}}
 		})
-		for k, r := range out {
-			out[k] = []reading{{value: r[0].value}}
-		}
 	default:
 		return f.readLevel(p, v)
 	}
@@ -145,12 +135,12 @@ var clockEvents = []string{"gpu_idle", "clocks_setting", "power_cap", "hw_slowdo
 
 // readHealth returns the health by watch, in DCGM's numbers: 0 passes, 10 warns, 20 fails.
 func (f *Figure) readHealth(p *Page, v *gpu.View) map[key][]reading {
-	none := p.sums(v, Term{"gpu_recovery_action", []string{"action", string(gpu.RecoveryNone)}}, "")
+	recommended := p.sums(v, Term{Name: "gpu_recovery_action"}, "action")
 	failed, pending := p.sums(v, Term{Name: "gpu_row_remap_failed"}, ""), p.sums(v, Term{Name: "gpu_row_remap_pending"}, "")
 	out := map[key][]reading{}
 	for k, up := range p.sums(v, f.Of[0], "") {
 		all := reading{0, []string{"ALL", "DCGM_FR_OK"}}
-		if recommended, ok := none[k]; up[""] == 0 || ok && recommended[""] == 0 {
+		if up[""] == 0 || recommended[k] != nil && recommended[k][string(gpu.RecoveryNone)] == 0 {
 			all = reading{20, []string{"ALL", "DCGM_FR_UNKNOWN"}}
 		}
 		out[k] = []reading{all}

@@ -119,7 +119,7 @@ var chapters = map[string]chapter{
 			"some `go_*` (both read in the medium poll group) and `promhttp_*`.",
 		examples: []example{
 			{"What is the mean duration of driver calls? (Needs native histograms; otherwise divide `_sum` by " +
-				"`_count`.)", `histogram_avg(sum by (call) (rate(gpu_exporter_call_duration_seconds[10m])))`},
+				"`_count`.)", `histogram_avg(sum by (poll) (rate(gpu_exporter_poll_call_duration_seconds[10m])))`},
 		},
 	},
 }

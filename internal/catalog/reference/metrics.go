@@ -26,9 +26,13 @@ Generated from ` + "`internal/catalog`" + `.
 
 Values are in base units: bytes, seconds, Celsius, watts, joules, hertz, ratios from 0 to 1. Points in time are Unix
 timestamps. A value that cannot be measured is absent; a 0 has been measured. The ending of a name gives the type:
-` + "`_total` is a counter, `_info` an info metric, which is always 1" + `, all others are gauges but those marked otherwise; a
-state set has one series per state, 1 for those that are present. Activity, GPU-time, containers, XIDs and PCIe bytes are counted since the
+` + "`_total` is a counter, `_info` an info metric, which is always 1" + `, all others are gauges but those marked otherwise; of
+a state set only the states that are present have a series. Activity, GPU-time, containers, XIDs and PCIe bytes are counted since the
 exporter started.
+
+What is shipped reads decides what is exported ([metrics-by-reader.csv](metrics-by-reader.csv)): ` + "`--metrics=core`" + ` has
+what the alerts, the report and the dashboards above node level read, ` + "`--metrics=default`" + ` what anything shipped reads,
+` + "`--metrics=all`" + ` also those marked all. Each chapter has a switch, which exports it whole or not at all.
 
 [metrics-by-gpu.csv](metrics-by-gpu.csv) shows which GPU models offer which metric,
 [metrics-by-source.csv](metrics-by-source.csv) and HELP the NVML call or file that it is read from,
@@ -48,7 +52,7 @@ The beginning gives the labels that a metric has beside its own:
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", names, code(s.scope.Labels()), s.per)
 	}
 	for _, g := range catalog.Groups() {
-		fmt.Fprintf(&b, "\n## %s\n\n", g.Title)
+		fmt.Fprintf(&b, "\n## %s\n\nSwitch: `--[no-]collector.%s`.\n\n", g.Title, g.Name)
 		if intro := chapters[g.Title].intro; intro != "" {
 			b.WriteString(intro + "\n\n")
 		}
@@ -133,6 +137,9 @@ var byLabel = regexp.MustCompile(`,? by (state|sensor|reason|resource|cause|kind
 // notes are what the name of a family does not say of its type, scope and stability.
 func notes(f catalog.Family) []string {
 	var out []string
+	if f.Size() == catalog.SizeAll {
+		out = append(out, "all")
+	}
 	if f.Stability != catalog.Stable {
 		out = append(out, string(f.Stability))
 	}

@@ -24,6 +24,8 @@ type Call struct {
 	Since int
 	// Methods are the methods of go-nvml that call it; nil where the name follows from the function's.
 	Methods []string
+	// Group is the poll group that makes the call; Once for those of a session.
+	Group Group
 	// Required: a library that lacks it is not NVML. Waits: it sleeps on purpose, so its duration is not observed.
 	// Unused: only the stand-in has it, for other programs.
 	Required, Waits, Unused bool

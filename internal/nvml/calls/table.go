@@ -3,7 +3,15 @@ package calls
 import "slices"
 
 // Calls is the table of functions, in the order of the statistics of calls.
-var Calls = slices.Concat(sessionCalls, identityCalls, fastCalls, mediumCalls, slowCalls, migCalls, eventCalls)
+var Calls = slices.Concat(sessionCalls, identityCalls, polled(Fast, fastCalls), polled(Medium, mediumCalls),
+	polled(Slow, slowCalls), polled(Slow, migCalls), eventCalls)
+
+func polled(by Group, list []Call) []Call {
+	for i := range list {
+		list[i].Group = by
+	}
+	return list
+}
 
 // Fields is the table of field values. Names, units and scopes are those beside the constants in nvml.h 13.4; the driver
 // names the type in each entry. Sources beyond the header: 197 and 198 have 32 bits (open-gpu-kernel-modules 595.45.04,

@@ -408,8 +408,13 @@ func (e *exporter) state() (s state, err error) {
 			continue
 		}
 		s.series++
-		if rest, ok := strings.CutPrefix(line, `gpu_exporter_call_duration_seconds_count{call="`); ok {
-			name, _, _ := strings.Cut(rest, `"`)
+		// By poll group; by call in releases before --metrics.
+		rest, ok := strings.CutPrefix(line, "gpu_exporter_poll_call_duration_seconds_count{")
+		if !ok {
+			rest, ok = strings.CutPrefix(line, "gpu_exporter_call_duration_seconds_count{")
+		}
+		if ok {
+			name, _, _ := strings.Cut(rest, "}")
 			if s.calls[name], err = strconv.ParseFloat(line[strings.LastIndexByte(line, ' ')+1:], 64); err != nil {
 				return s, err
 			}

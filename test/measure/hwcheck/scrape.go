@@ -112,7 +112,7 @@ func (c config) startExporter(flags ...string) (*exporter, error) {
 	if err != nil {
 		return nil, err
 	}
-	args := c.prefix(c.exporter, append([]string{"--web.listen-address=" + address, "--poll.fast=" + fastPoll.String(),
+	args := c.prefix(c.exporter, append([]string{"--web.listen-address=" + address, "--metrics=all", "--poll.fast=" + fastPoll.String(),
 		"--poll.medium=" + mediumPoll.String(), "--poll.slow=" + slowPoll.String()}, flags...)...)
 	if c.library != "" {
 		args = append(args, "--nvml.library="+c.library)

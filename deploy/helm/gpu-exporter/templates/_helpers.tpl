@@ -146,6 +146,12 @@ The flags as environment variables, so that gpu-exporter doctor, run by kubectl 
 {{- if $f.podMetadata -}}{{- $_ := set $o "kubernetes.pods" "true" -}}{{- end -}}
 {{- if $f.resourceSlices -}}{{- $_ := set $o "kubernetes.resource-slices" "true" -}}{{- end -}}
 {{- if $f.containerVisible -}}{{- $_ := set $o "containers.visible" "true" -}}{{- end -}}
+{{- with .Values.metrics -}}
+{{- if ne .size "default" -}}{{- $_ := set $o "metrics" .size -}}{{- end -}}
+{{- range $group, $on := .groups -}}{{- $_ := set $o (printf "collector.%s" $group) (toString $on) -}}{{- end -}}
+{{- with .allowlist -}}{{- $_ := set $o "metric-allowlist" (join "\n" .) -}}{{- end -}}
+{{- with .denylist -}}{{- $_ := set $o "metric-denylist" (join "\n" .) -}}{{- end -}}
+{{- end -}}
 {{- if .Values.exporter.linkDetails -}}{{- $_ := set $o "link-details" "true" -}}{{- end -}}
 {{- with .Values.exporter.processLimit -}}{{- $_ := set $o "process-limit" (toString (int .)) -}}{{- end -}}
 {{- if $f.containerMemory -}}{{- $_ := set $o "path.cgroup" "/host/sys/fs/cgroup" -}}{{- end -}}

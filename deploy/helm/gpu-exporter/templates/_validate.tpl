@@ -73,10 +73,10 @@ Contradictory values and old names, each refused with one line. values.schema.js
 {{- else if or .Values.compat.metricRelabelings .Values.compat.deviceLabels .Values.compat.port (ne .Values.compat.sharedGPUs "one") (not .Values.compat.honorLabels) -}}
 {{- fail "compat.honorLabels, compat.metricRelabelings, compat.sharedGPUs, compat.deviceLabels and compat.port require compat.release: dcgm-4.8, dcgm-4.9 or nvidia-smi" -}}
 {{- end -}}
-{{- $own := list "node-name" "nvml.library" "kubelet" "no-kubelet" "kubelet.socket" "kubelet.max-age" "kubelet.gpu-id-resource" "kubelet.checkpoint" "kubelet.dra-checkpoint" "gpu-fractioning.map-dir" "kubernetes.pods" "no-kubernetes.pods" "kubernetes.resource-slices" "no-kubernetes.resource-slices" "kubernetes.pod-label" "slurm.job-mapping-dir" "containers.visible" "no-containers.visible" "process-limit" "link-details" "no-link-details" "path.kmsg" "path.cgroup" "path.pod-logs" "path.container-logs" "poll.fast" "poll.medium" "poll.slow" "poll.kubelet" "log.level" "log.format" "web.listen-address" "web.config.file" "compat" "compat.shared-gpus" "compat.listen-address" "compat.device-label" -}}
+{{- $own := list "node-name" "nvml.library" "kubelet" "no-kubelet" "kubelet.socket" "kubelet.max-age" "kubelet.gpu-id-resource" "kubelet.checkpoint" "kubelet.dra-checkpoint" "gpu-fractioning.map-dir" "kubernetes.pods" "no-kubernetes.pods" "kubernetes.resource-slices" "no-kubernetes.resource-slices" "kubernetes.pod-label" "slurm.job-mapping-dir" "containers.visible" "no-containers.visible" "process-limit" "metrics" "metric-allowlist" "metric-denylist" "link-details" "no-link-details" "path.kmsg" "path.cgroup" "path.pod-logs" "path.container-logs" "poll.fast" "poll.medium" "poll.slow" "poll.kubelet" "log.level" "log.format" "web.listen-address" "web.config.file" "compat" "compat.shared-gpus" "compat.listen-address" "compat.device-label" -}}
 {{- range .Values.exporter.extraArgs -}}
 {{- $flag := regexReplaceAll "=.*$" (trimPrefix "--" .) "" -}}
-{{- if has $flag $own -}}
+{{- if or (has $flag $own) (regexMatch "^(no-)?collector[.]" $flag) -}}
 {{- fail (printf "exporter.extraArgs has --%s, which the chart sets from another value" $flag) -}}
 {{- end -}}
 {{- end -}}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
+)
+
+// metricFlags adds the flags that select what is exported. The returned function evaluates them after parsing; what it
+// selects may deserve warnings.
+func metricFlags(app *kingpin.Application) func(*slog.Logger) (catalog.Selection, error) {
+	s := catalog.Selection{Groups: map[string]bool{}}
+	size := app.Flag("metrics", "How many metrics to export: core has those that the alerts, the report and the dashboards "+
+		"above node level read, default those that anything shipped reads, all the rest as well.").Default(
+		catalog.SizeDefault.String()).Enum(catalog.Sizes()...)
+	for _, g := range catalog.Groups() {
+		app.Flag("collector."+g.Name, fmt.Sprintf("Export all metrics of %q (docs/metrics.md), with --no-collector.%s "+
+			"none of them. Without it --metrics decides.", g.Title, g.Name)).SetValue(group{g.Name, s.Groups})
+	}
+	allow := app.Flag("metric-allowlist", "Names of metrics to export instead of those of --metrics and --collector.*: regular "+
+		"expressions separated by commas, each for whole names (repeatable).").Strings()
+	deny := app.Flag("metric-denylist", "Names of metrics that are not exported: regular expressions separated by commas, each "+
+		"for whole names (repeatable).").Strings()
+	return func(log *slog.Logger) (catalog.Selection, error) {
+		s.Size = catalog.SizeNamed(*size)
+		for _, list := range []struct {
+			flag string
+			from []string
+			to   **catalog.Names
+		}{{"--metric-allowlist", *allow, &s.Allow}, {"--metric-denylist", *deny, &s.Deny}} {
+			names, useless, err := catalog.ParseNames(list.from)
+			if err != nil {
+				return s, fmt.Errorf("%s %w", list.flag, err)
+			}
+			for _, expr := range useless {
+				log.Warn("no metric has such a name", "flag", list.flag, "expression", expr)
+			}
+			*list.to = names
+		}
+		if len(s.Families()) == 0 {
+			return s, errors.New("--metric-allowlist, --metric-denylist and --no-collector.* leave no metric to export")
+		}
+		alerts := s.Silenced()
+		for _, name := range slices.Sorted(maps.Keys(alerts)) {
+			log.Warn("alert cannot fire without metrics that are not exported", "alert", name,
+				"metrics", strings.Join(alerts[name], ","))
+		}
+		return s, nil
+	}
+}
+
+// group is the switch of a group, which is not set unless somebody sets it.
+type group struct {
+	name string
+	set  map[string]bool
+}
+
+// Set implements kingpin.Value.
+func (g group) Set(text string) error {
+	on, err := strconv.ParseBool(text)
+	if err != nil {
+		return fmt.Errorf("must be true or false, got %q", text)
+	}
+	g.set[g.name] = on
+	return nil
+}
+
+// String implements kingpin.Value.
+func (g group) String() string { return "" }
+
+// IsBoolFlag makes kingpin offer --no-collector.NAME.
+func (g group) IsBoolFlag() bool { return true }
+
+// metricSelection applies the selection: to the driver calls, and as a feature where less than the default is exported.
+func metricSelection(p *plan) (*room, error) {
+	r := &room{}
+	if p.compat == "" { // its page reads everything
+		p.driver.Unread = p.metrics.Unread()
+	}
+	var missing []string
+	if p.metrics.Size < catalog.SizeDefault {
+		missing = append(missing, "--metrics="+p.metrics.Size.String()+" leaves panels of the dashboards GPU, Node, Sharing and "+
+			"Exporter empty; --collector.NAME adds a group")
+	}
+	if alerts := slices.Sorted(maps.Keys(p.metrics.Silenced())); alerts != nil {
+		missing = append(missing, "alerts that cannot fire: "+strings.Join(alerts, ", "))
+	}
+	r.feature("metrics", "All metrics that the shipped alerts and dashboards read: set --metrics=default, and remove "+
+		"--no-collector.*, --metric-allowlist and --metric-denylist.", true, func() (bool, string) {
+		return missing == nil, strings.Join(missing, "; ")
+	})
+	return r, nil
+}
