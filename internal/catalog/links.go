@@ -134,7 +134,7 @@ func links() Group {
 				Labels: []string{"health"}, States: gpu.FabricHealths,
 				Read: slowGPU(func(s *gpu.Slow, emit gpuEmit) {
 					if f, ok := s.Fabric.Get(); ok && f.Health != "" {
-						emit(1, string(f.Health))
+						emit(1, f.Health)
 					}
 				})},
 			{Name: "gpu_fabric_fault", Type: StateSet, Scope: ScopeGPU,

@@ -57,7 +57,8 @@ mig-configs:
     mig-devices:
       %q: %d`, s.Profile.Resource(), s.Profile.Name, s.Profile.Name, s.Profile.PerGPU)
 	}
-	text = fmt.Sprintf(`# configuration of the device plugin, for a node pool whose GPUs are all shared (label nvidia.com/device-plugin.config)
+	text = fmt.Sprintf(`# configuration of the device plugin, for a node pool whose GPUs are all shared
+# (label nvidia.com/device-plugin.config)
 version: v1
 sharing:
   timeSlicing:

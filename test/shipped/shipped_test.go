@@ -8,6 +8,7 @@ package shipped_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -155,7 +156,7 @@ func (f form) prepare(t *testing.T, withDriver bool) container {
 	switch {
 	case f.image == "demo":
 		// Its image is that of the build stage: Debian with Go and gcc, here this machine's, and the repository.
-		modules, err := exec.Command("go", "env", "GOMODCACHE").Output()
+		places, err := exec.Command("go", "env", "GOMODCACHE", "GOROOT").Output()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -164,8 +165,8 @@ func (f form) prepare(t *testing.T, withDriver bool) container {
 				c.Binds = append(c.Binds, bind{path, path, true})
 			}
 		}
-		c.Binds = append(c.Binds, bind{root, "/src", true}, bind{strings.TrimSpace(string(modules)), "/go/pkg/mod", true},
-			bind{runtime.GOROOT(), "/goroot", true})
+		c.Binds = append(c.Binds, bind{root, "/src", true}, bind{strings.Fields(string(places))[0], "/go/pkg/mod", true},
+			bind{strings.Fields(string(places))[1], "/goroot", true})
 		c.Env = append(c.Env, "GOPATH=/go", "HOME=/nonexistent", "GOFLAGS=-buildvcs=false", "GOTOOLCHAIN=local")
 		for i, e := range c.Env {
 			if path, ok := strings.CutPrefix(e, "PATH="); ok {
@@ -376,6 +377,8 @@ var (
 	jsonMessage = regexp.MustCompile(`(?m)"level":"(?:WARN|ERROR)".*?("msg":.*)$`)
 )
 
+var errNotFound = errors.New("not found")
+
 // published is the time up to which the program has published, and that of its start.
 func (s *started) published() (start, last time.Time, err error) {
 	_, metrics, err := s.get("/metrics")
@@ -385,7 +388,7 @@ func (s *started) published() (start, last time.Time, err error) {
 	_, page, err := s.get("/")
 	m, at := startedAt.FindStringSubmatch(metrics), readAt.FindStringSubmatch(page)
 	if err != nil || m == nil || at == nil {
-		return start, last, fmt.Errorf("the pages have no time: %v\n%.300s", err, metrics)
+		return start, last, fmt.Errorf("the pages have no time: %w\n%.300s", cmp.Or(err, errNotFound), metrics)
 	}
 	seconds, err := strconv.ParseFloat(m[1], 64)
 	if err != nil {

@@ -84,7 +84,8 @@ func Markdown() (string, error) {
 		rescaled, labels, compat.MaxRepeats)
 	equals := rowsMarkdown(&b, p.Rows())
 	b.WriteString("\n## Families that are equal\n\nWith the name in 4.9, if another, and the query in base units here. Where names " +
-		"share a query, the values of its label are in their order.\n\n" + equals)
+		"share a query, the values of its label are in their order. Metrics that [metrics](metrics.md) marks *all* need " +
+		"`--metrics=all` or the switch of their chapter.\n\n" + equals)
 	b.WriteString("\n## Missing families\n\nThe last column has the alternative here.\n\n| dcgm-exporter | reason | " +
 		"here |\n|---|---|---|\n")
 	for _, m := range missing() {
