@@ -177,12 +177,10 @@ func gpuDashboard() Dashboard {
 						value("Last", When, "1000 * "+maximum("xid", "gpu_xid_last_timestamp_seconds{"+c+"}"))).
 						called("No XID errors, or the GPU is not scraped."),
 					table(12, "Memory errors", "Location",
-						"ECC errors since the driver was loaded, and over the lifetime of the GPU.",
+						"ECC errors since the driver was loaded.",
 						label("memory", "Location"),
 						label("severity", "Severity"),
-						value("Since driver load", Number, maximum("memory, severity", "gpu_ecc_errors_total{"+c+"}")),
-						value("Lifetime", Number,
-							maximum("memory, severity", "gpu_ecc_lifetime_errors_total{"+c+"}")))),
+						value("Since driver load", Number, maximum("memory, severity", "gpu_ecc_errors_total{"+c+"}")))),
 				line(7,
 					series(8, "Remapped rows and retired pages", Number, "Remapped rows and retired pages, by cause.",
 						q("rows, {{cause}}", maximum(perGPU+", cause", "gpu_remapped_rows_total{"+c+"}")),
@@ -252,7 +250,6 @@ func gpuDashboard() Dashboard {
 				line(7,
 					timeline(12, "Modes", "Modes of the GPU. If a mode differs from its pending mode, a reset is "+
 						"pending.", yesNo("on", Blue, "off", Gray),
-						q("persistence", maximum(perGPU, "gpu_persistence_mode{"+c+"}")),
 						q("MIG", maximum(perGPU, "gpu_mig_mode{"+c+"}")),
 						q("MIG pending", maximum(perGPU, "gpu_mig_mode_pending{"+c+"}")),
 						q("ECC", maximum(perGPU, "gpu_ecc_mode{"+c+"}")),

@@ -227,7 +227,7 @@ func table() []row {
 				"gpu 0 restore\n",
 			assertions: together(valuesEnd("$a", 22*s, 40*s, 60*s), is(20*s, ended, `gpu_xid_events_total{$a,xid="95"}`, 1),
 				is(20*s, 40*s, `gpu_recovery_action{$a,action="reset"}`, 1),
-				one(never(60*s, ended, `gpu_recovery_action{$a,action="reset"}`)), allocated(started, ended)),
+				one(never(66*s, ended, `gpu_recovery_action{$a,action="reset"}`)), allocated(started, ended)),
 			fires: []string{"GPUUnavailable a"}, mayFire: []string{"GPUXIDFatal a 95", "GPURepairRequired a", "GPUVerdictsDisagree a"}},
 		{name: "gpu-missing", summary: "a GPU was missing when the library was loaded", fault: span{0, 20 * s},
 			symptom: `gpu_node_devices{$n,state="missing"} == 1`, within: started,

@@ -34,6 +34,9 @@ var always = []string{"gpu_exporter_container_accounts", "gpu_exporter_container
 	"gpu_mig_info", "gpu_pod_info", "gpu_exporter_build_info", "gpu_health",
 	"gpu_health_reason_info", "gpu_container_attribution_info"}
 
+// closing are families without which the parts of a GPU do not add up to its total.
+var closing = []string{"gpu_unattributed_energy_joules_total"}
+
 // optional are groups that only their switch exports, whatever reads them.
 var optional = []string{"calls"}
 
@@ -141,6 +144,9 @@ func sizes(root string, files map[string][]byte) error {
 	size, kinds, needed := map[string]catalog.Size{}, map[string]map[string][]string{}, map[string][]string{}
 	for _, name := range always {
 		size[name] = catalog.SizeCore
+	}
+	for _, name := range closing {
+		size[name] = catalog.SizeDefault
 	}
 	for _, r := range readers {
 		for name := range direct[r.kind+" "+r.name] {
