@@ -345,7 +345,8 @@ func due(w *fleet.WorkloadTruth, r *document.Workload, to time.Time) bool {
 		return w.Measured && !w.Last.Before(to) && lifetime > 7*day+hour && strings.HasSuffix(w.Resource, "gpu") && r != nil &&
 			r.Sharing == "whole" && w.Busy > 0
 	case fleet.Imbalanced:
-		return lifetime > 26*hour && w.Devices > 1 && w.Busy > 0
+		// What the GPUs that do nothing hold has to fit beside the others, at most half of them: in a tenth less than half.
+		return lifetime > 26*hour && w.Devices > 1 && w.Busy > 0 && float64(w.MemoryPeak) < 0.45*float64(w.DeviceMemory)
 	case fleet.Oversubscribed:
 		return lifetime > 26*hour && w.Measured
 	}

@@ -212,6 +212,9 @@ func (r reading) judge(fields []field) result {
 		}
 		return result{r.show(), onlyExported, ""}
 	}
+	if off, err := parseFlag(r.smi); !exported && r.family.Type == catalog.StateSet && err == nil && off == 0 {
+		return result{"", agrees, "a state that is not present has no series"}
+	}
 	if !exported && r.uncounted() {
 		return result{"", notCompared, "this driver does not count the reason"}
 	}
@@ -505,7 +508,7 @@ func compareReasons(r reading) result {
 		bit    uint
 	}{{"power_cap", 2}, {"sync_boost", 4}, {"sw_thermal", 5}, {"hw_thermal", 6}, {"hw_power_brake", 7}} {
 		set, reason := mask>>b.bit&1 == 1, equal("reason", b.reason)
-		if len(r.after.find(r.Family, r.on(reason)...)) == 0 {
+		if r.family.Type != catalog.StateSet && len(r.after.find(r.Family, r.on(reason)...)) == 0 {
 			continue // the reason's own rows cover whether it is exported
 		}
 		shown, good := true, set
