@@ -342,7 +342,7 @@ func TestStages(t *testing.T) {
 			want:     []string{"field values: latency"}},
 		{name: "BAR1", only: "loaded", edit: loaded,
 			scenario: h100 + "  BAR1MemoryInfo = total=262144MiB used=1MiB\n" + busy30,
-			want:     []string{"BAR1 against memory", "fields under load of GPU 0"}},
+			want:     []string{"BAR1 against memory"}},
 		{name: "short ring", only: "loaded", edit: loaded, scenario: h100 + "  ring period=200ms entries=5\n" + busy30,
 			want: []string{"sample ring: depth"}},
 		// The gap is before the period that is watched.
