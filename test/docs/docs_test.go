@@ -459,7 +459,8 @@ func TestReportCodes(t *testing.T) {
 	section, _, _ = strings.Cut(section, "\n## ")
 	n := 0
 	for _, m := range regexp.MustCompile("`([a-z]+(?:_[a-z]+)*)`").FindAllStringSubmatch(section, -1) {
-		if n++; m[1] != "no_advice" && !strings.HasPrefix(m[1], "kube_") && !strings.Contains(code, `"`+m[1]+`"`) && !strings.Contains(code, `"`+m[1]+",") {
+		if n++; m[1] != "no_advice" && !strings.HasPrefix(m[1], "kube_") && !strings.Contains(code, `"`+m[1]+`"`) &&
+			!strings.Contains(code, `"`+m[1]+",") {
 			t.Errorf("docs/report.md explains %s, which the report does not have", m[1])
 		}
 	}
