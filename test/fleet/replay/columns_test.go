@@ -688,7 +688,7 @@ func (c comparison) ofHealth(rules, raw *script) {
 		values{of: map[string]float64{}}, values{of: map[string]float64{}}
 	part := map[string]values{"pool": {of: map[string]float64{}}, "zone": {of: map[string]float64{}}, "rack": {of: map[string]float64{}}}
 	limited, worst := values{of: map[string]float64{}}, values{of: map[string]float64{}}
-	headroom, errs, lifetime := math.Inf(1), values{of: map[string]float64{}}, values{of: map[string]float64{}}
+	headroom, errs := math.Inf(1), values{of: map[string]float64{}}
 	unmeasured, recovery := values{of: map[string]float64{}}, values{of: map[string]float64{}}
 	for i, g := range rules.gpus {
 		state, found := rules.healthOf(g)
@@ -736,9 +736,6 @@ func (c comparison) ofHealth(rules, raw *script) {
 				if v, ok := e.Volatile.Get(); ok {
 					errs.of[key] = max(errs.of[key], float64(v))
 				}
-				if v, ok := e.Lifetime.Get(); ok {
-					lifetime.of[key] = max(lifetime.of[key], float64(v))
-				}
 			}
 		}
 		for _, u := range g.now.Activity.Unmeasured {
@@ -770,7 +767,6 @@ func (c comparison) ofHealth(rules, raw *script) {
 	c.show("gpu-node/GPUs of the node I", perGPU, worst, 0.002, 1e-6)
 	c.show("gpu-node/Headroom A", "", values{of: map[string]float64{"": headroom}}, 1e-9, 0)
 	c.show("gpu-device/Memory errors A", "memory severity", errs, 0, 0)
-	c.show("gpu-device/Memory errors B", "memory severity", lifetime, 0, 0)
 	c.show("gpu-exporter/Readings that are not measured A", "reading reason", unmeasured, 0, 0)
 	for k := range unmeasured.of {
 		unmeasured.of[k] = 1
