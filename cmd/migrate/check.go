@@ -249,11 +249,15 @@ func (c *checker) check(q query) (_ result, ours bool) {
 	return r, true
 }
 
+// ownName finds the metrics of gpu-exporter.
+var ownName = regexp.MustCompile(`\bgpu_\w+`)
+
 // switches are the flags of the exporter without which it does not export what a query in its names reads.
 func switches(query string) (flags []string) {
+	names := ownName.FindAllString(query, -1)
 	for _, g := range catalog.Groups() {
 		if slices.ContainsFunc(g.Rows, func(f catalog.Family) bool {
-			return f.Size() > catalog.SizeDefault && regexp.MustCompile(`\b`+f.Name+`\b`).MatchString(query)
+			return f.Size() > catalog.SizeDefault && slices.Contains(names, f.Name)
 		}) {
 			flags = append(flags, "--collector."+g.Name)
 		}
