@@ -424,6 +424,8 @@ func (p Panel) fieldName(column int) string {
 	return "Value #" + refID(n)
 }
 
+var grouping = regexp.MustCompile(`\bby\s*\(([^()]+)\)`)
+
 // transformations merge a table's queries into one row per combination of labels and put the columns in order.
 func (p Panel) transformations() []dashboard.DataTransformerConfig {
 	order := map[string]any{}

@@ -8,6 +8,7 @@ import (
 	"go/token"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -173,38 +174,48 @@ var plan = []pkg{
 // goFiles lists the Go files of the root module by directory, relative to the root, tests separately.
 func goFiles(t *testing.T) (root string, code, tests map[string][]string) {
 	t.Helper()
+	root, code, tests = allGoFiles(t)
+	for _, files := range []map[string][]string{code, tests} {
+		for dir := range files {
+			if slices.Contains(strings.Split(dir, "/"), "testdata") {
+				delete(files, dir)
+			}
+			for up := dir; up != "."; up = path.Dir(up) {
+				if _, err := os.Stat(filepath.Join(root, up, "go.mod")); err == nil { // another module
+					delete(files, dir)
+				}
+			}
+		}
+	}
+	return root, code, tests
+}
+
+// allGoFiles lists the Go files of all modules.
+func allGoFiles(t *testing.T) (root string, code, tests map[string][]string) {
+	t.Helper()
 	root, err := filepath.Abs(filepath.Join("..", ".."))
 	if err != nil {
 		t.Fatal(err)
 	}
 	code, tests = map[string][]string{}, map[string][]string{}
-	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
+	err = filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
+		switch name := d.Name(); {
+		case err != nil:
 			return err
-		}
-		if d.IsDir() {
-			name := d.Name()
-			if path != root && (strings.HasPrefix(name, ".") || name == "testdata" || name == "bin" ||
-				name == "node_modules") {
+		case d.IsDir():
+			if file != root && (strings.HasPrefix(name, ".") || slices.Contains([]string{"bin", "tmp", "node_modules"}, name)) {
 				return filepath.SkipDir
 			}
-			if _, err := os.Stat(filepath.Join(path, "go.mod")); err == nil && path != root {
-				return filepath.SkipDir // a nested module is not part of this one
+		case filepath.Ext(name) == ".go":
+			dir, err := filepath.Rel(root, filepath.Dir(file))
+			if err != nil {
+				return err
 			}
-			return nil
-		}
-		if filepath.Ext(path) != ".go" {
-			return nil
-		}
-		rel, err := filepath.Rel(root, filepath.Dir(path))
-		if err != nil {
-			return err
-		}
-		rel = filepath.ToSlash(rel)
-		if strings.HasSuffix(path, "_test.go") {
-			tests[rel] = append(tests[rel], path)
-		} else {
-			code[rel] = append(code[rel], path)
+			files := code
+			if strings.HasSuffix(name, "_test.go") {
+				files = tests
+			}
+			files[filepath.ToSlash(dir)] = append(files[filepath.ToSlash(dir)], file)
 		}
 		return nil
 	})
@@ -262,26 +273,32 @@ func TestImportLaw(t *testing.T) {
 func TestShippedProgramsLinkNoStandin(t *testing.T) {
 	_, code, _ := goFiles(t)
 	for _, program := range []string{"cmd/exporter", "cmd/report"} {
-		reached := map[string]bool{program: true}
-		for queue := []string{program}; len(queue) > 0; queue = queue[1:] {
-			for _, file := range code[queue[0]] {
-				for _, imported := range importsOf(t, file) {
-					if ours, is := strings.CutPrefix(imported, module+"/"); is && !reached[ours] {
-						reached[ours] = true
-						queue = append(queue, ours)
-					}
-				}
-			}
-		}
-		if len(reached) < 4 {
-			t.Errorf("%s reaches %v only: the test is broken", program, reached)
-		}
-		for dir := range reached {
+		for dir := range linkedBy(t, code, program) {
 			if dir == "internal/standin" || strings.HasPrefix(dir, "internal/standin/") {
 				t.Errorf("%s links %s", program, dir)
 			}
 		}
 	}
+}
+
+// linkedBy returns the packages of this module that a program consists of.
+func linkedBy(t *testing.T, code map[string][]string, program string) map[string]bool {
+	t.Helper()
+	reached := map[string]bool{program: true}
+	for queue := []string{program}; len(queue) > 0; queue = queue[1:] {
+		for _, file := range code[queue[0]] {
+			for _, imported := range importsOf(t, file) {
+				if ours, is := strings.CutPrefix(imported, module+"/"); is && !reached[ours] {
+					reached[ours] = true
+					queue = append(queue, ours)
+				}
+			}
+		}
+	}
+	if len(reached) < 4 {
+		t.Fatalf("%s reaches %v only: the test is broken", program, reached)
+	}
+	return reached
 }
 
 // Every package of the plan exists.
