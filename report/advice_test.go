@@ -339,7 +339,7 @@ func TestIdleAmongIdlePods(t *testing.T) {
 func TestIdleGPUsOfAPod(t *testing.T) {
 	var s scene
 	s.node("n1", h100, 8, states{"busy": 8}, nil)
-	j := job{name: "train", busy: between(monday, tenDays, 0.9, 0), memory: 16 * gib, pods: []string{"train-x", "train-x"}}
+	j := job{name: "train", busy: between(monday, tenDays, 0.6, 0), memory: 16 * gib, pods: []string{"train-x", "train-x"}}
 	s.job(j)
 	j.busy, j.pods, j.gpus, j.memory = no, []string{"train-x"}, []string{"GPU-idle"}, 0.4*gib
 	s.allocate(j)

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -106,6 +107,14 @@ func (a *analysis) best(l *load, r *document.Workload, steps int) (*document.Adv
 	if whole {
 		return idle, sizing.Reason{}
 	}
+	// What is well used is no waste, although a part of it is idle: neither since that part is, nor over the period.
+	aside := ""
+	if idle != nil && l.busySince(slices.Max(slices.Collect(maps.Values(l.followed.ends)))) > document.WellUsed {
+		idle, aside = nil, ". "+idle.Evidence
+	}
+	if r.BusyMean != nil && *r.BusyMean > document.WellUsed {
+		return idle, sizing.Reason{Code: "well_used", Text: "it is busy in " + units.Ratio(*r.BusyMean) + " of its measured time" + aside}
+	}
 	ad, blocked := a.fewer(l, r)
 	if ad == nil {
 		var reason sizing.Reason
@@ -127,6 +136,17 @@ func (a *analysis) best(l *load, r *document.Workload, steps int) (*document.Adv
 	}
 	ad.Evidence += " " + idle.Evidence
 	return ad, blocked
+}
+
+// busySince is Busy of measured of all its GPUs from a step on.
+func (l *load) busySince(from int) float64 {
+	busy, measured := 0.0, 0.0
+	for _, x := range l.allocations {
+		for k, v := range x.busy.Within(from, x.busy.End()) {
+			busy, measured = busy+v, measured+x.shareAt(k)
+		}
+	}
+	return over(busy, measured)
 }
 
 // better is true if advice is surer than other advice, or as sure and saves more.
@@ -154,7 +174,7 @@ func (a *analysis) advice(about nodeKey, code, reason string, saved float64, con
 // release finds GPUs on which nothing runs; whole is true if nothing runs on any of the workload.
 func (a *analysis) release(l *load, r *document.Workload) (ad *document.Advice, whole bool) {
 	othersBusy := false
-	inUse, pods := map[string]bool{}, map[string]bool{}
+	inUse := map[string]bool{}
 	var idle []gpuCase
 	for _, c := range a.cases(l, a.p.Steps()) {
 		if a.releasable(&c) {
@@ -174,18 +194,17 @@ func (a *analysis) release(l *load, r *document.Workload) (ad *document.Advice, 
 	if r.MemoryPeak != nil {
 		memory = *r.MemoryPeak
 	}
-	l.followed.ends = map[string]int{}
+	pods := map[string]int{} // and the step at which each was last busy
+	l.followed.ends = pods
 	for _, c := range idle {
-		pods[c.key.pod] = true
-		l.followed.ends[c.key.pod] = max(l.followed.ends[c.key.pod], c.active)
+		pods[c.key.pod] = max(pods[c.key.pod], c.active)
 		share := c.typical
 		if len(l.allocations) == 0 {
 			share = r.GPUsNow
 		}
 		hours += float64(c.idleSteps()) * share * a.p.StepHours()
 		gpus += share
-		busySteps += c.busySteps
-		shortest = min(shortest, c.idleSteps())
+		busySteps, shortest = busySteps+c.busySteps, min(shortest, c.idleSteps())
 		for _, v := range c.busy.Within(c.active, c.until) {
 			kernels += v * a.p.Step.Seconds()
 		}
@@ -195,8 +214,7 @@ func (a *analysis) release(l *load, r *document.Workload) (ad *document.Advice, 
 	}
 	found := a.adviceFor(r, document.AdviseRelease, "", hours)
 	ad, whole = &found, len(inUse) == 0
-	ad.SavedGPUs = gpus
-	ad.Title = fmt.Sprintf("Release %s of %s", units.Count(gpus, "GPU"), r.Name)
+	ad.SavedGPUs, ad.Title = gpus, fmt.Sprintf("Release %s of %s", units.Count(gpus, "GPU"), r.Name)
 	// The exporter's time of last activity may lie before the period. Until there was any, it is when it was first
 	// observed, which may be a restart of the exporter.
 	idleFor, earlier := a.p.Duration(shortest), 0.0
@@ -394,11 +412,9 @@ func (a *analysis) fewer(l *load, r *document.Workload) (*document.Advice, sizin
 	ad := a.adviceFor(r, document.AdviseFewer, "idle_gpus", idleHours)
 	ad.Title = fmt.Sprintf("Request %d instead of %d GPUs for each pod of %s", most-fewest, most, r.Name)
 	ad.Evidence = units.Sentence(fmt.Sprintf("over %s of its pods, %.0f of %.0f GPUs were busy for less than a tenth "+
-		"of the busiest GPU's "+
-		"time in their pod", units.Duration(time.Duration(hours*float64(time.Hour))), idleGPUs, gpus))
+		"of the busiest GPU's time in their pod", units.Duration(time.Duration(hours*float64(time.Hour))), idleGPUs, gpus))
 	ad.Alternatives = "The busy GPUs remain: fewer would slow it down."
-	ad.Risk = "medium: the program may count its visible GPUs; check its number of ranks (often one process drives " +
-		"one GPU)"
+	ad.Risk = "medium: the program may count its visible GPUs; check its number of ranks (often one process drives one GPU)"
 	ad.ChangeIn, ad.Change = "pod template", fmt.Sprintf("resources:\n  limits:\n    nvidia.com/gpu: %d   "+
 		"# and as many ranks (torchrun --nproc-per-node=%[1]d)", most-fewest)
 	if ranked {

@@ -103,18 +103,13 @@ func (r *reader) dcgm(ctx context.Context) (*fleet, *gpuFacts, []*space, error) 
 	f.settle(r.opt.RemovedAfter)
 	r.source("GPUs and workloads", "series", strings.Join(names, ", "), r.p.Hours())
 	r.note("dcgm_means", "Read from dcgm-exporter: activity is the mean of samples of a gauge, not a sum. A sample "+
-		"covers the "+
-		"last second or less, so that short work between two samples is missed.")
+		"covers the last second or less, so that short work between two samples is missed.")
 	r.note("dcgm_unknown", "dcgm-exporter does not report which of several pods of a GPU was busy (their activity is "+
-		"unknown), "+
-		"MIG devices without DCGM_FI_PROF_GR_ENGINE_ACTIVE, pauses within five minutes (counted as gap), or whether a GPU that is no "+
-		"longer "+
-		"listed was "+
-		"broken or removed (not reported).")
+		"unknown), MIG devices without DCGM_FI_PROF_GR_ENGINE_ACTIVE, pauses within five minutes (counted as gap), or whether "+
+		"a GPU that is no longer listed was broken or removed (not reported).")
 	if !h.pods {
 		r.note("dcgm_no_pods", "No series names a pod: run dcgm-exporter with --kubernetes and a scrape that honors "+
-			"labels. "+
-			"GPUs that are not busy are unknown, because their allocation is.")
+			"labels. GPUs that are not busy are unknown, because their allocation is.")
 	}
 	if h.implausible > 0 {
 		r.note("dcgm_implausible", "%d values are implausible, or name no GPU, and were left out.", h.implausible)

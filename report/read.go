@@ -159,8 +159,7 @@ func (r *reader) discoverExporter(ctx context.Context) error {
 			"install gpu-exporter and let it run for a day", where)
 	case begins("gpu_"):
 		return r.noData("%s gpu_* series, but not "+metric.RawGPUs+
-			" (%s): they are of another exporter, or of a gpu-exporter "+
-			"before 1.0: upgrade it", where)
+			" (%s): they are of another exporter, or of a gpu-exporter before 1.0: upgrade it", where)
 	}
 	return r.noData("%s no series of gpu-exporter (%s): check that this server scrapes it, that --from is within its "+
 		"retention, and that no tenant header or --match is missing", where)
@@ -530,8 +529,7 @@ func (r *reader) gpus(ctx context.Context) (*gpuFacts, error) {
 					facts.model[k] = m
 				}
 			}},
-		{metric.RawTotal, day, "max", "last", metric.PerGPU, func(k gpuKey, _ prom.Labels, _ series.Span,
-			v float64) {
+		{metric.RawTotal, day, "max", "last", metric.PerGPU, func(k gpuKey, _ prom.Labels, _ series.Span, v float64) {
 			facts.memory[k] = v
 		}},
 		{metric.RawMinute, day, "max", "quantile", metric.PerGPU, daily(dayMinute)},

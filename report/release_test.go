@@ -368,6 +368,45 @@ func TestValidateRelease(t *testing.T) {
 	}
 }
 
+// What is busy above 80 % of its measured time is told of its idle part, and nothing is counted against it: neither idle pods nor
+// idle GPUs of a pod. Since the idle part is idle counts, so that a workload that has mostly stopped is one.
+func TestNoAdviceOnWellUsed(t *testing.T) {
+	gang := func(busy, idle string) (list []*allocation) {
+		for i := range 7 {
+			list = append(list, on(fmt.Sprint("p", i), fmt.Sprint("u", i), 0, busy))
+		}
+		return append(list, on("q", "v", 0, idle))
+	}
+	onePod := gang(hoursOf(240, "x"), hoursOf(240, "0"))
+	for _, x := range onePod {
+		x.key.pod, x.memory = "p", level(0, 10, gib)
+	}
+	mostly := append(gang(hoursOf(200, "x")+hoursOf(40, "0"), hoursOf(240, "x"))[:7], on("q", "v", 0, hoursOf(240, "x")))
+	const used = "it is busy in 88 % of its measured time"
+	for _, tt := range []struct {
+		what         string
+		list         []*allocation
+		mean         float64
+		code, reason string
+	}{
+		{"one idle pod of eight", gang(hoursOf(240, "x"), hoursOf(240, "0")), 0.875, "", used +
+			". 1 of its pods, with 1 GPU, have not been busy for 10.0 days, while others are."},
+		{"one idle GPU of eight", onePod, 0.875, "", used},
+		{"half of the time less", gang(hoursOf(240, "5"), hoursOf(240, "0")), 0.44, "release", ""},
+		{"one of eight pods did not stop", mostly, 0.85, "release", ""},
+		{"all have stopped", mostly[:7], 0.83, "release", ""},
+	} {
+		a, l := hourSteps(240), &load{key: loadKey{namespace: "team", kind: "Job", name: "app", model: h100}, allocations: tt.list}
+		a.facts.byModel[h100] = 80 * gib
+		l.sum[qObserved] = 1920
+		r := &document.Workload{Name: "app", Kind: "Job", Namespace: "team", Allocated: 1920, BusyMean: &tt.mean, Coverage: 1}
+		a.advise(l, r, 240)
+		if r.Advice != tt.code || tt.code == "" && (r.NoAdvice != "well_used" || r.NoAdviceReason != tt.reason) {
+			t.Errorf("%s: %q %q %q", tt.what, r.Advice, r.NoAdvice, r.NoAdviceReason)
+		}
+	}
+}
+
 // The first rule that applies counts: a release, fewer GPUs, then what saves more of the rest. What saves less than 0.02 GPUs
 // and less than 0.02 GPUs for the period is no advice.
 func TestAdviseOrder(t *testing.T) {

@@ -28,20 +28,15 @@ func (a *analysis) demandOf(l *load, r *document.Workload, part series.Span) (d,
 		}
 		// The first and the last day may show what another workload did on the GPU.
 		from, to := (max(part.From, x.busy.From)+perDay-1)/perDay, min(part.To, x.busy.End())/perDay
-		highest := func(q dayQuantity) (v float64, ok bool) {
-			for _, x := range day[q].Within(from, to) {
-				v, ok = max(v, x), true
+		highest := func(q dayQuantity, unknown float64) float64 {
+			if s := day[q].Values(from, to); len(s) > 0 {
+				return s.Top()
 			}
-			return v, ok
+			return unknown
 		}
-		minute, _ := highest(dayMinute)
-		d.Minute = max(d.Minute, minute)
-		if peak, ok := highest(dayPeak); ok {
-			sm, known := highest(daySM)
-			if !known {
-				sm = 1
-			}
-			d.Burst, d.Bursts = max(d.Burst, peak*min(1, sm)), true
+		d.Minute = max(d.Minute, highest(dayMinute, 0))
+		if peak := highest(dayPeak, -1); peak >= 0 {
+			d.Burst, d.Bursts = max(d.Burst, peak*min(1, highest(daySM, 1))), true
 		}
 	}
 	if r.MemoryNeed != nil && r.MemoryKind == demand.Cache {
@@ -188,8 +183,7 @@ func (a *analysis) several(l *load) bool {
 
 func unknownRhythm(p series.Period) sizing.Reason {
 	return sizing.Reason{Code: "rhythm_unknown", Text: "its demand repeats neither by day nor by week within " +
-		units.Duration(p.To.Sub(p.From)) +
-		": a longer period may show its peaks"}
+		units.Duration(p.To.Sub(p.From)) + ": a longer period may show its peaks"}
 }
 
 // confidence depends on how often advice of earlier times held later, and on the number of periods of the demand.

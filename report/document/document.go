@@ -8,6 +8,9 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 )
 
+// WellUsed is the Busy of measured above which nothing is advised against a workload: it is no waste.
+const WellUsed = catalog.WellUsed
+
 // Schema names the form of the document. It changes when a reader has to.
 const Schema = "gpu-report/3"
 
