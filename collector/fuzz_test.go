@@ -1,15 +1,12 @@
 package collector_test
 
 import (
-	"strings"
 	"testing"
-
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/catalogtest"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
 
 // FuzzNames: whatever a node, a GPU or a pod is called, the page can be read, and says what they are called.
@@ -24,8 +21,7 @@ func FuzzNames(f *testing.F) {
 		if err != nil {
 			return // two containers of one name: the series that are there twice are named
 		}
-		parser := expfmt.NewTextParser(model.UTF8Validation)
-		read, err := parser.TextToMetricFamilies(strings.NewReader(text(t, families)))
+		read, err := testkit.Families(text(t, families))
 		if err != nil {
 			t.Fatalf("%q, %q, %q, %q: %v", node, dev, pod, resource, err)
 		}

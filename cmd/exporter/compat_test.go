@@ -11,11 +11,10 @@ import (
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
+	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
 
 // The page under the names of dcgm-exporter, byte for byte, after 130 s: of the lively node, and of a MIG board. The
@@ -57,25 +56,15 @@ func TestCompatPage(t *testing.T) {
 	}
 	p := node(t, twoGPUs, twoPods).start("--compat=dcgm-4.8", "--compat.listen-address="+second)
 	p.until(t, "the GPUs are read", func(s series) error { _, err := s.one("gpu_energy_joules_total", GPUA); return err })
-	request, err := http.NewRequest(http.MethodGet, p.Base()+compat.DCGM48.Path(), nil)
+	page, err := testkit.Client{}.Get(t.Context(), p.Base()+compat.DCGM48.Path(), "Accept",
+		"application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5")
 	if err != nil {
 		t.Fatal(err)
 	}
-	request.Header.Set("Accept", "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5")
-	res, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
+	if page.Status != http.StatusOK || !strings.HasPrefix(page.Header.Get("Content-Type"), "text/plain; version=0.0.4") {
+		t.Fatalf("%d, %s\n%s", page.Status, page.Header.Get("Content-Type"), page.Text)
 	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if res.StatusCode != http.StatusOK || !strings.HasPrefix(res.Header.Get("Content-Type"), "text/plain; version=0.0.4") {
-		t.Fatalf("%s, %s\n%s", res.Status, res.Header.Get("Content-Type"), body)
-	}
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(bytes.NewReader(body))
+	families, err := testkit.Families(page.Text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,25 +78,15 @@ func TestCompatPage(t *testing.T) {
 		}
 	}
 	// The second address has the same page where dcgm-exporter has it.
-	at, err := http.Get("http://" + second + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer at.Body.Close()
-	if text, err := io.ReadAll(at.Body); err != nil || !strings.Contains(string(text), "DCGM_FI_DEV_GPU_TEMP") ||
-		strings.Contains(string(text), "\ngpu_") {
+	if text, err := (testkit.Client{}).Fetch(t.Context(), "http://"+second+"/metrics"); err != nil ||
+		!strings.Contains(text, "DCGM_FI_DEV_GPU_TEMP") || strings.Contains(text, "\ngpu_") {
 		t.Errorf("%s has %v\n%s", second, err, text)
 	}
 
 	without := node(t, twoGPUs, twoPods).start()
 	without.until(t, "the GPUs are read", func(s series) error { _, err := s.one("gpu_energy_joules_total", GPUA); return err })
-	other, err := http.Get(without.Base() + compat.DCGM48.Path())
-	if err != nil {
-		t.Fatal(err)
-	}
-	other.Body.Close()
-	if other.StatusCode != http.StatusNotFound {
-		t.Errorf("without the flag the response is %s", other.Status)
+	if status, _, err := without.get(compat.DCGM48.Path()); status != http.StatusNotFound {
+		t.Errorf("without the flag the response is %d, %v", status, err)
 	}
 }
 

@@ -1,15 +1,13 @@
 package main
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
+	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
 
 // Each clause of accelerator_metrics is met by what the exporter serves of the models of testdata, and the command fails
@@ -21,8 +19,7 @@ func TestConformance(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		parser := expfmt.NewTextParser(model.UTF8Validation)
-		families, err := parser.TextToMetricFamilies(bytes.NewReader(change(page)))
+		families, err := testkit.Families(string(change(page)))
 		if err != nil {
 			t.Fatal(err)
 		}

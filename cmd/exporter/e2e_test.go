@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
+	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
 
 // The tests of this file run the real binary in real time: it loads the fake driver by its path, asks a
@@ -51,13 +53,8 @@ func (m *simulated) startAt(flags ...string) *process {
 }
 
 func (p *process) get(path string) (int, string, error) {
-	res, err := http.Get(p.Base() + path)
-	if err != nil {
-		return 0, "", err
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
-	return res.StatusCode, string(body), err
+	page, err := testkit.Client{}.Get(context.Background(), p.Base()+path)
+	return page.Status, page.Text, err
 }
 
 // series are the samples of one scrape, by their text before the value.

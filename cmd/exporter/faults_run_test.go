@@ -20,8 +20,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 	"google.golang.org/grpc/status"
 
 	"github.com/gpu-exporter/gpu-exporter/collector"
@@ -31,6 +29,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/sampler"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
+	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
 
 const (
@@ -477,8 +476,7 @@ func (r *trial) scrape() {
 		r.violate("scrape", "it was answered %d: %.200s", response.Code, response.Body)
 		return
 	}
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	if _, err := parser.TextToMetricFamilies(response.Body); err != nil {
+	if _, err := testkit.Families(response.Body.String()); err != nil {
 		r.violate("scrape", "it cannot be read: %v", err)
 	}
 }

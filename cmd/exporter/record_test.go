@@ -16,12 +16,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-exporter/gpu-exporter/internal/await"
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml"
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml/journal"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/recording"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
+	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
 
 // recording makes a recording of the node that a stage plays, letting its time pass.
@@ -407,7 +407,7 @@ func TestRecordCommandInterrupted(t *testing.T) {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			await.Until(func() bool { // it is where it is to be
+			testkit.Until(func() bool { // it is where it is to be
 				return script == "" && m.Control.Calls("nvmlDeviceGetSamples") > 2 || m.Control.Hanging() > 0
 			})
 			if err := cmd.Process.Signal(syscall.SIGINT); err != nil {

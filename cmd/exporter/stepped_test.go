@@ -18,10 +18,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-exporter/gpu-exporter/internal/await"
 	"github.com/gpu-exporter/gpu-exporter/internal/sampler"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
+	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
 
 // The tests of this file put the whole program together in one process, with the fake driver and a stepped
@@ -382,7 +382,7 @@ func (s *stage) settle() {
 	if s.hangs != nil {
 		most = s.hangs(s.control.Now())
 	}
-	await.Until(func() bool { return s.control.Hanging() <= most })
+	testkit.Until(func() bool { return s.control.Hanging() <= most })
 }
 
 // step is one tick of every loop that is due.

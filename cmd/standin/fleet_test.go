@@ -3,10 +3,11 @@ package main
 import (
 	"context"
 	"io"
-	"net/http"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
 
 func TestFleetServes(t *testing.T) {
@@ -25,13 +26,8 @@ func TestFleetServes(t *testing.T) {
 	}
 	go io.Copy(io.Discard, r)
 	url := regexp.MustCompile(`http://[^/]+/sd`).FindString(string(said[:n]))
-	res, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	body, err := io.ReadAll(res.Body)
-	res.Body.Close()
-	if err != nil || strings.Count(string(body), `"targets"`) != 4 {
+	body, err := testkit.Client{}.Fetch(ctx, url)
+	if err != nil || strings.Count(body, `"targets"`) != 4 {
 		t.Errorf("%s: %s, %v", url, body, err)
 	}
 	stop()

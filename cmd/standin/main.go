@@ -4,12 +4,10 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -25,6 +23,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
+	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
 
 type config struct {
@@ -234,28 +233,22 @@ var shown = []struct {
 
 // excerpt returns some lines of the metrics, nil until every shown family exists.
 func excerpt(ctx context.Context, url string) []string {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	page, err := testkit.Client{}.Fetch(ctx, url)
 	if err != nil {
 		return nil
 	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil
-	}
-	defer res.Body.Close()
 	left := map[string]int{}
 	for _, s := range shown {
 		left[s.family] = s.lines
 	}
 	found := map[string]bool{}
 	var lines []string
-	scan := bufio.NewScanner(res.Body)
-	for scan.Scan() {
-		family, _, ok := strings.Cut(scan.Text(), "{")
+	for line := range strings.Lines(page) {
+		family, _, ok := strings.Cut(line, "{")
 		if ok && left[family] > 0 {
 			left[family]--
 			found[family] = true
-			lines = append(lines, scan.Text())
+			lines = append(lines, strings.TrimSuffix(line, "\n"))
 		}
 	}
 	if len(found) < len(shown) {

@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -19,6 +17,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/expose"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/replay"
+	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
 
 // observer runs a database that scrapes the exporter and a simulated fleet, with a page to look at, and the evaluator of the
@@ -84,7 +83,7 @@ func (o observer) run(ctx context.Context) error {
 		"github.com/VictoriaMetrics/VictoriaMetrics/app/vmalert")
 	build.Dir = filepath.Join(o.root, "tools", "victoriametrics")
 	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build VictoriaMetrics: %w: %s", err, lastLine(out))
+		return fmt.Errorf("build VictoriaMetrics: %w: %s", err, out)
 	}
 	config := filepath.Join(o.dir, "scrape.yaml")
 	if err := os.WriteFile(config, []byte(o.scrapeConfig()), 0o600); err != nil {
@@ -144,14 +143,14 @@ func ended(ctx context.Context) error {
 
 // keep runs a program until ctx ends.
 func (o observer) keep(ctx context.Context, name string, args ...string) error {
-	var output tail
+	var output testkit.Output
 	cmd := exec.CommandContext(ctx, filepath.Join(o.root, "bin", name), args...)
 	cmd.Stdout, cmd.Stderr = &output, &output
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 5 * time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Run(); ctx.Err() == nil {
-		return fmt.Errorf("%s exited: %w: %s", name, err, lastLine(output.text))
+		return fmt.Errorf("%s exited: %w: %s", name, err, output.LastLine())
 	}
 	return nil
 }
@@ -181,36 +180,8 @@ scrape_configs:
 
 // await waits until the URL responds.
 func await(ctx context.Context, url string) error {
-	for end := time.Now().Add(30 * time.Second); ; {
-		if res, err := http.Get(url); err == nil {
-			res.Body.Close()
-			if res.StatusCode == http.StatusOK {
-				return nil
-			}
-		}
-		if time.Now().After(end) {
-			return errors.New(url + " does not respond")
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
-}
-
-// tail keeps the end of an output.
-type tail struct{ text []byte }
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.text = append(t.text, p...)
-	if over := len(t.text) - 4096; over > 0 {
-		t.text = append(t.text[:0], t.text[over:]...)
-	}
-	return len(p), nil
-}
-
-func lastLine(text []byte) string {
-	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	return lines[len(lines)-1]
+	return testkit.Within(ctx, 30*time.Second, func() error {
+		_, err := testkit.Client{}.Fetch(ctx, url)
+		return err
+	})
 }

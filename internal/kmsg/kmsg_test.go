@@ -15,8 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gpu-exporter/gpu-exporter/internal/await"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
 
 func TestParseXID(t *testing.T) {
@@ -268,7 +268,7 @@ func TestKmsgFollowsAFIFO(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := follow(t, path)
-	await.Until(func() bool { return f.kmsg.Source().Errors > 0 })
+	testkit.Until(func() bool { return f.kmsg.Source().Errors > 0 })
 	if s := f.kmsg.Source(); s.Up || s.Errors != 1 || !strings.Contains(s.Message, "FIFO without a writer") {
 		t.Errorf("without a writer: %+v", s)
 	}

@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-exporter/gpu-exporter/internal/await"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml/calls"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
+	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
 
 func fast(t *testing.T, c *GPU) gpu.Fast {
@@ -834,7 +834,7 @@ process gpu=0 pid=77 gi=7 memory=1GiB busy=100% period=1s
 				_, err := c.Fast(true)
 				done <- err
 			}()
-			await.Until(func() bool { return r.control.Hanging() > 0 })
+			testkit.Until(func() bool { return r.control.Hanging() > 0 })
 			r.at(step.at)
 			if err := <-done; err != nil {
 				t.Errorf("the poll group that hung: %v", err)

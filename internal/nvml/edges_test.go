@@ -15,10 +15,10 @@ import (
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
-	"github.com/gpu-exporter/gpu-exporter/internal/await"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml/journal"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/recording"
+	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
 
 // ledger is a device with accounts of processes.
@@ -226,7 +226,7 @@ at 30s gpu 0 xid 13
 	r.at(10 * time.Second)
 	done := make(chan error)
 	go func() { _, err := devs[0].Fast(true); done <- err }()
-	await.Until(func() bool { return r.control.Hanging() > 0 })
+	testkit.Until(func() bool { return r.control.Hanging() > 0 })
 	if events, err := r.session.WaitEvents(soon); len(events) > 0 || err != nil {
 		t.Errorf("%v, %v", events, err)
 	}

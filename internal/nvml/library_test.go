@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-exporter/gpu-exporter/internal/await"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
 
 func TestOpenWithoutLibrary(t *testing.T) {
@@ -155,7 +155,7 @@ at 20s gpu 0 restore
 		_, err := devs[0].Fast(true)
 		done <- err
 	}()
-	await.Until(func() bool { return r.control.Hanging() > 0 })
+	testkit.Until(func() bool { return r.control.Hanging() > 0 })
 	if _, err := devs[1].Fast(true); err != nil {
 		t.Errorf("the other GPU: %v", err)
 	}

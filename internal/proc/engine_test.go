@@ -16,7 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/gpu-exporter/gpu-exporter/internal/await"
+	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
 
 const (
@@ -374,7 +374,7 @@ func TestEngineRuns(t *testing.T) {
 		defer e.mu.Unlock()
 		return e.lists
 	}
-	await.Until(func() bool { return lists() >= 3 })
+	testkit.Until(func() bool { return lists() >= 3 })
 	cancel()
 	<-ended
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
-	"github.com/gpu-exporter/gpu-exporter/internal/await"
+	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
 
 // A call that hangs comes back when the GPU is restored. Meanwhile the other GPU answers, and a second
@@ -22,7 +22,7 @@ func TestHang(t *testing.T) {
 	control.Set(301 * time.Second)
 	done := make(chan nvml.Return)
 	go func() { done <- second(d.GetUtilizationRates()) }()
-	await.Until(func() bool { return control.Hanging() > 0 })
+	testkit.Until(func() bool { return control.Hanging() > 0 })
 	if _, r := other.GetUtilizationRates(); r != nvml.SUCCESS {
 		t.Errorf("the other gpu answers %v", r)
 	}
@@ -186,7 +186,7 @@ func TestSimulateLive(t *testing.T) {
 	defer lib.Shutdown()
 	d := device(t, lib, 0)
 	first, _ := d.GetTotalEnergyConsumption()
-	await.Until(func() bool { e, r := d.GetTotalEnergyConsumption(); return r != nvml.SUCCESS || e > first })
+	testkit.Until(func() bool { e, r := d.GetTotalEnergyConsumption(); return r != nvml.SUCCESS || e > first })
 	truth := func() float64 { return 1000 * float64(s.Truth(0).Energy(0, control.Now())) }
 	low := truth()
 	e, _ := d.GetTotalEnergyConsumption()

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-exporter/gpu-exporter/internal/await"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/host"
+	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
 
 // shown renders allocations: "job GPU [instance] share [shared]", unresolved ones as "job ?devices".
@@ -265,7 +265,7 @@ func TestAMappingThatHangs(t *testing.T) {
 	}
 	close(hangs)
 	f.jobs.reader.Over = func(string) <-chan time.Time { return nil } // what was given up is refused until it has returned
-	await.Until(func() bool { return f.poll().Sources[0].Up })
+	testkit.Until(func() bool { return f.poll().Sources[0].Up })
 }
 
 // What pods have is not the jobs', and where one of both is unknown nothing is unallocated for certain.

@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-exporter/gpu-exporter/internal/await"
+	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
 
 // What an error of a request means, and what to do.
@@ -308,7 +308,7 @@ func TestAServerThatHangs(t *testing.T) {
 			defer watching.Wait()
 			defer cancel()
 			watching.Go(func() {
-				await.Until(func() bool { return ctx.Err() != nil || w.Source().Up }) // the watch has begun
+				testkit.Until(func() bool { return ctx.Err() != nil || w.Source().Up }) // the watch has begun
 				freeze()
 			})
 			version, err := w.watch(ctx, "7")

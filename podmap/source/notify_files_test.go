@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/gpu-exporter/gpu-exporter/internal/await"
+	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
 
 // watches counts the directories that this process watches.
@@ -47,7 +47,7 @@ func TestChangesThatAreNotified(t *testing.T) {
 	defer cancel()
 	calls, done := make(chan struct{}, 100), make(chan error, 1)
 	go func() { done <- Notify(ctx, []string{at("a"), at("sub/c")}, func() { calls <- struct{}{} }) }()
-	await.Until(func() bool { return watches(t) == 2 })
+	testkit.Until(func() bool { return watches(t) == 2 })
 	// heard takes the calls of what was done, and that of a mark behind it.
 	heard := func(_ string, want int) {
 		t.Helper()
@@ -102,7 +102,7 @@ func TestFilesOfOneDirectory(t *testing.T) {
 	calls, done := make(chan struct{}, 100), make(chan error, 1)
 	paths := []string{filepath.Join(dir, "a"), filepath.Join(dir, "b"), filepath.Join(dir, "c")}
 	go func() { done <- Notify(ctx, paths, func() { calls <- struct{}{} }) }()
-	await.Until(func() bool { return watches(t) > 0 })
+	testkit.Until(func() bool { return watches(t) > 0 })
 	for _, p := range paths {
 		if err := os.Mkdir(p, 0o700); err != nil { // one event
 			t.Fatal(err)
@@ -123,7 +123,7 @@ func TestRemovedDirectory(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() { done <- Notify(t.Context(), []string{filepath.Join(dir, "a")}, func() { t.Error("called") }) }()
-	await.Until(func() bool { return watches(t) > 0 })
+	testkit.Until(func() bool { return watches(t) > 0 })
 	if err := os.Remove(dir); err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func TestDroppedEvents(t *testing.T) {
 	go func() {
 		done <- Notify(ctx, []string{filepath.Join(dir, "a")}, func() { calls <- struct{}{}; <-resume })
 	}()
-	await.Until(func() bool { return watches(t) > 0 })
+	testkit.Until(func() bool { return watches(t) > 0 })
 	if err := os.Mkdir(filepath.Join(dir, "a"), 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,9 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
+	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 	"github.com/gpu-exporter/gpu-exporter/test/process"
+	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
 
 const (
@@ -87,16 +89,7 @@ func from(host int) *net.Dialer {
 
 // page scrapes once.
 func (r *bench) page() (string, error) {
-	res, err := r.scraper.Get(r.e.Base() + "/metrics")
-	if err != nil {
-		return "", err
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
-	if err == nil && res.StatusCode != http.StatusOK {
-		err = fmt.Errorf("status %d", res.StatusCode)
-	}
-	return string(body), err
+	return testkit.Client{Client: r.scraper}.Fetch(r.t.Context(), r.e.Base()+"/metrics")
 }
 
 // value is the first sample of a family.
@@ -113,15 +106,13 @@ func value(page, family string) (float64, bool) {
 // ready waits until the GPUs and the pods are there.
 func (r *bench) ready() {
 	r.t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	servers.Within(r.t, 20*time.Second, "the GPUs and the pods", func() error {
 		page, err := r.page()
-		if err == nil && strings.Contains(page, "gpu_container_busy_seconds_total{") {
-			return
+		if err == nil && !strings.Contains(page, "gpu_container_busy_seconds_total{") {
+			err = errors.New("they are not there")
 		}
-		if time.Now().After(end) {
-			r.t.Fatalf("no GPUs: %v", err)
-		}
-	}
+		return err
+	})
 }
 
 // under runs load for a phase, with one probe that scrapes regularly, and collects figures.

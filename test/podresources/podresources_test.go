@@ -4,10 +4,9 @@ package podresources_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -28,6 +27,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
 	"github.com/gpu-exporter/gpu-exporter/podmap"
+	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
 
 const nvidia = "nvidia.com/gpu"
@@ -490,8 +490,8 @@ func TestTheBinaryAndKubernetes(t *testing.T) {
 	seen := false
 	until := func(what string, texts ...string) {
 		t.Helper()
-		for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-			page := scrape(t, e.Base()+"/metrics")
+		servers.Within(t, 20*time.Second, what, func() error {
+			page, err := servers.Fetch(e.Base() + "/metrics")
 			holds := strings.Contains(page, `gpu_container_allocation_ratio{container="main"`) &&
 				strings.Contains(page, `pod="train-0"`)
 			if seen && !holds {
@@ -499,12 +499,10 @@ func TestTheBinaryAndKubernetes(t *testing.T) {
 			}
 			seen = holds
 			if holds && !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(page, text) }) {
-				return
+				return err
 			}
-			if time.Now().After(end) {
-				t.Fatalf("%s: not in twenty seconds", what)
-			}
-		}
+			return errors.Join(errors.New("not all texts are there"), err)
+		})
 	}
 	up := func(is string) string { return `source="podresources"} ` + is + "\n" }
 	until("at first", up("1"))
@@ -514,18 +512,4 @@ func TestTheBinaryAndKubernetes(t *testing.T) {
 	until("with no pods yet", `gpu_exporter_source_up{node="test-node",`+up("1"))
 	k.set(s)
 	until("with all of them", `gpu_exporter_source_up{node="test-node",`+up("1"))
-}
-
-func scrape(t *testing.T, url string) string {
-	t.Helper()
-	res, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(body)
 }

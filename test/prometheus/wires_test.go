@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/prometheus/model/textparse"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
+	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
 	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
@@ -33,25 +34,15 @@ type wire struct {
 // labels stay, a counter is a cumulative monotonic sum with its start timestamp.
 func scrape(t *testing.T, address, accept string) wire {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/metrics", nil)
+	page, err := testkit.Client{}.Get(t.Context(), "http://"+address+"/metrics", "Accept", accept)
 	if err != nil {
 		t.Fatal(err)
 	}
-	request.Header.Set("Accept", accept)
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	page, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	kind := response.Header.Get("Content-Type")
+	kind := page.Header.Get("Content-Type")
 	if want, _, _ := strings.Cut(accept, ";"); !strings.HasPrefix(kind, want) {
 		t.Fatalf("the page is %s, not %s", kind, accept)
 	}
-	p, err := textparse.New(page, kind, nil, textparse.ParserOptions{})
+	p, err := textparse.New([]byte(page.Text), kind, nil, textparse.ParserOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,8 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -65,24 +63,11 @@ func (p programs) serve(t *testing.T, dir string) (url string, stop func()) {
 		t.Fatal(err)
 	}
 	address := servers.Address(t)
-	var output bytes.Buffer
-	cmd := exec.Command(p.prometheus, "--config.file="+config, "--storage.tsdb.path="+dir, "--web.listen-address="+address,
+	server := servers.Start(t, dir, p.prometheus, "--config.file="+config, "--storage.tsdb.path="+dir, "--web.listen-address="+address,
 		"--storage.tsdb.retention.time=100y", "--no-storage.tsdb.allow-overlapping-compaction", "--log.level=warn")
-	cmd.Stdout, cmd.Stderr = &output, &output
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	stop = sync.OnceFunc(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Logf("Prometheus output:\n%s", output.String())
-		}
-	})
-	t.Cleanup(stop)
 	url = "http://" + address
 	servers.Within(t, time.Minute, "Prometheus", servers.Answers(url+"/-/ready"))
-	return url, stop
+	return url, func() { _ = server.Stop() }
 }
 
 // read are the records that the report reads, with those that they are made from.

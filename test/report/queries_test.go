@@ -1,41 +1,24 @@
 package report_test
 
 import (
-	"encoding/json"
-	"fmt"
-	"net/http"
-	"net/url"
-	"strconv"
 	"testing"
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
+	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
 )
 
 // instant evaluates a query on a server: values by state.
 func instant(t *testing.T, server, query string, at time.Time) map[string]float64 {
 	t.Helper()
-	resp, err := http.PostForm(server+"/api/v1/query", url.Values{"query": {query}, "time": {fmt.Sprint(at.Unix())}})
+	series, err := dashboard.Client{URL: server}.Instant(t.Context(), query, at)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close()
-	var r struct {
-		Error string
-		Data  struct {
-			Result []struct {
-				Metric map[string]string
-				Value  [2]any
-			}
-		}
-	}
-	if err := json.NewDecoder(resp.Body).Decode(&r); err != nil || r.Error != "" {
-		t.Fatalf("%v %s: %s", err, r.Error, query)
-	}
 	out := map[string]float64{}
-	for _, x := range r.Data.Result {
-		out[x.Metric["state"]], _ = strconv.ParseFloat(x.Value[1].(string), 64)
+	for _, s := range series {
+		out[s.Labels["state"]] = s.Points[0].Value
 	}
 	return out
 }

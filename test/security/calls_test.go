@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
+	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
 
 // call is one system call as strace writes it.
@@ -273,19 +274,9 @@ func ofTheFake(path string) bool {
 // visit requests every page and a missing one, and waits until every poll group has run.
 func visit(t *testing.T, e *machine.Exporter, until string) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
-		body := ""
-		for _, path := range []string{"/metrics", "/", "/-/healthy", "/-/ready", "/../../etc/passwd", "/nothing"} {
-			if status, text := ask(t, http.DefaultClient, e.Base()+path); path == "/metrics" && status == http.StatusOK {
-				body = text
-			}
-		}
-		if strings.Contains(body, until) {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("there is no %s", until)
-		}
+	await(t, http.DefaultClient, e.Base(), "", until)
+	for _, path := range []string{"/", "/-/healthy", "/-/ready", "/../../etc/passwd", "/nothing"} {
+		ask(t, http.DefaultClient, e.Base()+path)
 	}
 	time.Sleep(1500 * time.Millisecond) // the slow poll groups, once more
 }
@@ -312,11 +303,7 @@ func TestOnlyItselfIsRunAgain(t *testing.T) {
 	var e *machine.Exporter
 	calls := traced(t, n, machine.Options{Flags: quick}, func(started *machine.Exporter) {
 		e = started
-		for end := time.Now().Add(30 * time.Second); !strings.Contains(e.Said(), "re-executing"); time.Sleep(50 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatal("the driver was not replaced")
-			}
-		}
+		testkit.Until(func() bool { return strings.Contains(e.Said(), "re-executing") })
 		visit(t, e, "gpu_device_up{")
 	})
 	_, port, _ := strings.Cut(e.Address, ":")
@@ -337,13 +324,7 @@ func TestNothingElseIsOpenedWithEveryRight(t *testing.T) {
 		"dev/null":   "",
 	}
 	for name, text := range files {
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		write(t, filepath.Join(dir, name), text)
 	}
 	api := apiServer(t, filepath.Join(dir, "ca.crt"), func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, `{"metadata":{"resourceVersion":"1"},"items":[]}`)
@@ -362,17 +343,7 @@ func TestNothingElseIsOpenedWithEveryRight(t *testing.T) {
 	calls := traced(t, n, machine.Options{Flags: flags}, func(started *machine.Exporter) {
 		e = started
 		e.TLS = true
-		client := trusting(t, filepath.Join(dir, "cert.pem"))
-		for end := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
-			if status, text := askAs(t, client, e.Base()+"/metrics", machine.Password); status == http.StatusOK &&
-				strings.Contains(text, `source="`+gpu.SourceAPI+`"} 1`) {
-				break
-			}
-			if time.Now().After(end) {
-				_, text := askAs(t, client, e.Base()+"/metrics", machine.Password)
-				t.Fatalf("the API server is not up: %.2000s", text[strings.Index(text, "gpu_exporter_source_up"):])
-			}
-		}
+		await(t, trusting(t, filepath.Join(dir, "cert.pem")), e.Base(), machine.Password, `source="`+gpu.SourceAPI+`"} 1`)
 		time.Sleep(2 * time.Second)
 	})
 	allowed := ground(n, e.PID)

@@ -1,7 +1,6 @@
 package security_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -10,11 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 	"unicode"
 
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/textparse"
@@ -22,6 +18,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
+	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
 
 // hostile are names that an API server refuses. A process with access to the kubelet's socket or to cgroup names could
@@ -67,7 +64,7 @@ func TestHostileNames(t *testing.T) {
 	n.Kubelet.SetNode(standin.KubeletNode{Pods: pods, Allocatable: map[string][]string{"nvidia.com/gpu": ids}})
 	e := n.Start(t, machine.Options{Flags: append([]string{"--compat=dcgm-4.9", "--compat.shared-gpus=copies"}, quick...)})
 
-	await(t, e, `pod="odd"`)
+	await(t, http.DefaultClient, e.Base(), "", `pod="odd"`)
 	shows(t, e, func(t *testing.T, allocated map[[3]string]bool) {
 		for _, name := range hostile {
 			if name = gpu.Printable(name); !allocated[[3]string{name, name, name}] {
@@ -78,14 +75,9 @@ func TestHostileNames(t *testing.T) {
 	// Under the names of another exporter, too, a name is a value.
 	_, other := ask(t, http.DefaultClient, e.Base()+"/metrics/dcgm")
 	isPrintable(t, "the dcgm page", other)
-	decoder := expfmt.NewDecoder(strings.NewReader(other), expfmt.NewFormat(expfmt.TypeTextPlain))
-	var err error
+	families, err := testkit.Families(other)
 	listed := map[string]bool{}
-	for {
-		var f dto.MetricFamily
-		if err = decoder.Decode(&f); err != nil {
-			break
-		}
+	for name, f := range families {
 		for _, m := range f.Metric {
 			for _, l := range m.Label {
 				if l.GetName() == "pod" {
@@ -93,11 +85,11 @@ func TestHostileNames(t *testing.T) {
 				}
 			}
 		}
-		if !strings.HasPrefix(f.GetName(), "DCGM_") {
-			t.Errorf("a family %q was forged", f.GetName())
+		if !strings.HasPrefix(name, "DCGM_") {
+			t.Errorf("a family %q was forged", name)
 		}
 	}
-	if !errors.Is(err, io.EOF) {
+	if err != nil {
 		t.Error(err)
 	}
 	for _, name := range hostile {
@@ -132,7 +124,7 @@ func TestHostileProcesses(t *testing.T) {
 		write(t, filepath.Join(n.Trees.Procfs, pid, "cgroup"), "0::"+cgroup+"\n")
 	}
 	e := n.Start(t, machine.Options{Flags: append([]string{"--no-kubelet"}, quick...)})
-	await(t, e, `gpu_container_busy_seconds_total{`)
+	await(t, http.DefaultClient, e.Base(), "", `gpu_container_busy_seconds_total{`)
 	shows(t, e, func(*testing.T, map[[3]string]bool) {})
 	_, body := ask(t, http.DefaultClient, e.Base()+"/metrics")
 	if !strings.Contains(body, `pod="systemd/evil\"}<script>é`) {
@@ -151,43 +143,19 @@ func isPrintable(t *testing.T, what, text string) {
 	}
 }
 
-// await waits until the metrics contain a text.
-func await(t *testing.T, e *machine.Exporter, text string) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
-		_, body := ask(t, http.DefaultClient, e.Base()+"/metrics")
-		if strings.Contains(body, text) {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("there is no %s in %d bytes", text, len(body))
-		}
-	}
-}
-
 // shows has every format and the page looked at: none is broken, and the GPUs are those that there are.
 func shows(t *testing.T, e *machine.Exporter, look func(t *testing.T, allocated map[[3]string]bool)) {
 	t.Helper()
 	for format, accept := range formats {
 		t.Run(format, func(t *testing.T) {
-			req, err := http.NewRequest(http.MethodGet, e.Base()+"/metrics", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			req.Header.Set("Accept", accept)
-			res, err := http.DefaultClient.Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer res.Body.Close()
-			body, err := io.ReadAll(res.Body)
+			page, err := testkit.Client{}.Get(t.Context(), e.Base()+"/metrics", "Accept", accept)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if format != "protobuf" {
-				isPrintable(t, format, string(body))
+				isPrintable(t, format, page.Text)
 			}
-			got, devs, err := names(format, body, res.Header)
+			got, devs, err := names(page)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -209,54 +177,30 @@ func shows(t *testing.T, e *machine.Exporter, look func(t *testing.T, allocated 
 }
 
 // names returns namespace, pod and container of allocations, and the GPUs that are up.
-func names(format string, body []byte, header http.Header) (allocated map[[3]string]bool, devs []string, err error) {
+func names(page testkit.Page) (allocated map[[3]string]bool, devs []string, err error) {
 	allocated = map[[3]string]bool{}
-	take := func(l func(string) string) {
-		switch l(model.MetricNameLabel) {
-		case "gpu_container_allocation_ratio":
-			allocated[[3]string{l("namespace"), l("pod"), l("container")}] = true
-		case "gpu_device_up":
-			devs = append(devs, l("uuid"))
-		}
+	parser, err := textparse.New([]byte(page.Text), page.Header.Get("Content-Type"), labels.NewSymbolTable(), textparse.ParserOptions{})
+	if err != nil {
+		return nil, nil, err
 	}
-	if format == "OpenMetrics" {
-		parser := textparse.NewOpenMetricsParser(body, labels.NewSymbolTable())
-		for {
-			entry, err := parser.Next()
-			if errors.Is(err, io.EOF) {
-				return allocated, devs, nil
-			}
-			if err != nil {
-				return nil, nil, err
-			}
-			if entry != textparse.EntrySeries {
-				continue
-			}
-			var l labels.Labels
-			parser.Labels(&l)
-			take(l.Get)
-		}
-	}
-	decoder := expfmt.NewDecoder(bytes.NewReader(body), expfmt.ResponseFormat(header))
 	for {
-		var f dto.MetricFamily
-		if err := decoder.Decode(&f); errors.Is(err, io.EOF) {
+		entry, err := parser.Next()
+		if errors.Is(err, io.EOF) {
 			return allocated, devs, nil
-		} else if err != nil {
+		}
+		if err != nil {
 			return nil, nil, err
 		}
-		for _, m := range f.Metric {
-			take(func(name string) string {
-				if name == model.MetricNameLabel {
-					return f.GetName()
-				}
-				for _, l := range m.Label {
-					if l.GetName() == name {
-						return l.GetValue()
-					}
-				}
-				return ""
-			})
+		if entry != textparse.EntrySeries {
+			continue
+		}
+		var l labels.Labels
+		parser.Labels(&l)
+		switch l.Get(model.MetricNameLabel) {
+		case "gpu_container_allocation_ratio":
+			allocated[[3]string{l.Get("namespace"), l.Get("pod"), l.Get("container")}] = true
+		case "gpu_device_up":
+			devs = append(devs, l.Get("uuid"))
 		}
 	}
 }

@@ -6,47 +6,54 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
+	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
+	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
 
 const twoGPUs, twoPods, GPUA, GPUB = machine.TwoGPUs, machine.TwoPods, machine.GPUA, machine.GPUB
 
 // ask requests a page; status 0 means no response.
-func ask(t *testing.T, client *http.Client, url string) (int, string) {
-	return askAs(t, client, url, "")
+func ask(t *testing.T, client *http.Client, url string, headers ...string) (int, string) {
+	t.Helper()
+	return askAs(t, client, url, "", headers...)
 }
 
-func askAs(t *testing.T, client *http.Client, url, password string) (int, string) {
+func askAs(t *testing.T, client *http.Client, url, password string, headers ...string) (int, string) {
 	t.Helper()
-	req, err := http.NewRequest(http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := testkit.Client{Client: client, Password: password}
 	if password != "" {
-		req.SetBasicAuth("prometheus", password)
+		c.User = "prometheus"
 	}
-	return do(t, client, req)
+	p, err := c.Get(t.Context(), url, headers...)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return p.Status, p.Text
 }
 
-func do(t *testing.T, client *http.Client, req *http.Request) (int, string) {
+// await waits until the metrics contain all of the texts.
+func await(t *testing.T, client *http.Client, url, password string, texts ...string) {
 	t.Helper()
-	res, err := client.Do(req)
-	if err != nil {
-		return 0, err.Error()
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		return 0, err.Error()
-	}
-	return res.StatusCode, string(body)
+	servers.Within(t, 30*time.Second, "the metrics", func() error {
+		_, body := askAs(t, client, url+"/metrics", password)
+		for _, text := range texts {
+			if !strings.Contains(body, text) {
+				return fmt.Errorf("there is no %s in %d bytes", text, len(body))
+			}
+		}
+		return nil
+	})
 }
 
 // trusting is a client that trusts the certificate in a file alone, and keeps no connection.

@@ -3,9 +3,7 @@
 package servers
 
 import (
-	"fmt"
-	"io"
-	"net/http"
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,7 +15,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/alerts"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
-	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
+	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 	"github.com/gpu-exporter/gpu-exporter/test/programs"
 )
 
@@ -75,11 +73,8 @@ func Build(t testing.TB, p Program) (path string) {
 	return p.Path(root)
 }
 
-// Output is what a program writes, readable while it runs.
-type Output = machine.Output
-
 // Start runs a program until the test ends.
-func Start(t testing.TB, dir, path string, args ...string) *Output {
+func Start(t testing.TB, dir, path string, args ...string) *testkit.Child {
 	t.Helper()
 	cmd := exec.Command(path, args...)
 	cmd.Dir = dir
@@ -87,24 +82,20 @@ func Start(t testing.TB, dir, path string, args ...string) *Output {
 }
 
 // Run runs a command until the test ends; a test that fails shows the end of its output.
-func Run(t testing.TB, cmd *exec.Cmd) *Output {
+func Run(t testing.TB, cmd *exec.Cmd) *testkit.Child {
 	t.Helper()
-	out := &Output{}
-	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
+	child, err := testkit.Start(cmd)
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		// A test may have ended the program itself; its exit status is that test's matter.
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Wait()
+		_ = child.Stop() // a test may have ended the program itself; its exit status is that test's matter
 		if t.Failed() {
-			text := out.String()
-			t.Logf("output of %s:\n%s", filepath.Base(cmd.Path), text[max(0, len(text)-4000):])
+			t.Logf("output of %s:\n%s", filepath.Base(cmd.Path), child.End())
 		}
 	})
-	return out
+	return child
 }
 
 // Address returns a free address of this machine.
@@ -139,28 +130,13 @@ func Rules(t testing.TB, dir string, scale float64) string {
 // Within repeats check until it succeeds; past the limit the test fails.
 func Within(t testing.TB, limit time.Duration, what string, check func() error) {
 	t.Helper()
-	var err error
-	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(250 * time.Millisecond) {
-		if err = check(); err == nil {
-			return
-		}
+	if err := testkit.Within(t.Context(), limit, check); err != nil {
+		t.Fatalf("%s: %v", what, err)
 	}
-	t.Fatalf("%s: %v", what, err)
 }
 
 // Fetch returns the body of a page; any status but 200 is an error.
-func Fetch(url string) (string, error) {
-	res, err := http.Get(url)
-	if err != nil {
-		return "", err
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
-	if err == nil && res.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s: %s", url, res.Status, body)
-	}
-	return string(body), err
-}
+func Fetch(url string) (string, error) { return testkit.Client{}.Fetch(context.Background(), url) }
 
 // Answers is a check for Within: the page responds with status 200.
 func Answers(url string) func() error {

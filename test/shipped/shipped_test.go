@@ -34,7 +34,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
-	"github.com/gpu-exporter/gpu-exporter/test/process"
+	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
 
@@ -256,7 +256,7 @@ func command(t *testing.T, c container) *exec.Cmd {
 type started struct {
 	form
 	driver bool
-	child  *process.Child
+	child  *testkit.Child
 	base   string
 	client *http.Client
 	doctor func(*testing.T)
@@ -267,7 +267,7 @@ type started struct {
 // start runs the form until the test ends.
 func (f form) start(t *testing.T, withDriver bool) *started {
 	t.Helper()
-	child, err := process.Start(command(t, f.prepare(t, withDriver)))
+	child, err := testkit.Start(command(t, f.prepare(t, withDriver)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -343,29 +343,16 @@ func dialIn(pid int, address string) (net.Conn, error) {
 func (s *started) get(path string) (int, string, error) { return s.getAs(path, machine.Password) }
 
 func (s *started) getAs(path, password string) (int, string, error) {
-	req, err := http.NewRequest(http.MethodGet, s.base+path, nil)
-	if err != nil {
-		return 0, "", err
-	}
-	req.SetBasicAuth("prometheus", password)
-	res, err := s.client.Do(req)
-	if err != nil {
-		return 0, "", err
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
-	return res.StatusCode, string(body), err
+	p, err := testkit.Client{Client: s.client, User: "prometheus", Password: password}.Get(context.Background(), s.base+path)
+	return p.Status, p.Text, err
 }
 
 // until repeats check until it succeeds, and fails at once where the program has ended.
 func (s *started) until(t *testing.T, what string, check func() error) {
 	t.Helper()
-	servers.Within(t, max(time.Until(s.deadline), time.Second), what, func() error {
-		if err := s.child.Exited(); err != nil {
-			t.Fatalf("%s: %v\n%s", what, err, s.child.Output())
-		}
-		return check()
-	})
+	if err := s.child.Within(t.Context(), max(time.Until(s.deadline), time.Second), check); err != nil {
+		t.Fatalf("%s: %v\n%s", what, err, s.child.End())
+	}
 }
 
 var (
@@ -508,7 +495,7 @@ func (s *started) check(t *testing.T, list io.Writer, name string) {
 		fmt.Fprintf(list, "  %s: %s\n", state, strings.Join(states[state], " "))
 	}
 	said := map[string]bool{}
-	log := s.child.Output()
+	log := s.child.String()
 	for _, m := range append(logMessage.FindAllStringSubmatch(log, -1), jsonMessage.FindAllStringSubmatch(log, -1)...) {
 		if said[m[1]] {
 			t.Errorf("said more than once: %s", m[1])

@@ -13,10 +13,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"maps"
 	"math"
-	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -28,11 +26,10 @@ import (
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
+	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
 
 // metric is where an exporter has a quantity: the sum of the series of one GPU, of one or more families.
@@ -291,7 +288,11 @@ func (m *measurement) scrape(ctx context.Context, address string, clock *scenari
 			return ctx.Err()
 		case <-time.After(next - clock.Now()):
 		}
-		families, err := scrape(ctx, address)
+		page, err := testkit.Client{}.Fetch(ctx, "http://"+address+"/metrics")
+		families := map[string]*dto.MetricFamily{}
+		if err == nil {
+			families, err = testkit.Families(page)
+		}
 		if err != nil && next < lost {
 			return err // after that, it is an answer
 		}
@@ -306,24 +307,6 @@ func (m *measurement) scrape(ctx context.Context, address string, clock *scenari
 		}
 	}
 	return nil
-}
-
-func scrape(ctx context.Context, address string) (map[string]*dto.MetricFamily, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", nil)
-	if err != nil {
-		return nil, err
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(res.Body, 500))
-		return nil, fmt.Errorf("scrape: %s: %s", res.Status, text)
-	}
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	return parser.TextToMetricFamilies(res.Body)
 }
 
 // of returns the sum of a GPU's series, and whether there is any. A pod other than "" selects its series.

@@ -14,12 +14,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/expose"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
+	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
 
 var someDay = time.Date(2026, 11, 18, 14, 3, 7, 0, time.UTC)
@@ -45,8 +44,7 @@ func get(h http.Handler, path string) (int, string) {
 
 func parse(t *testing.T, text string) map[string]*dto.MetricFamily {
 	t.Helper()
-	p := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := p.TextToMetricFamilies(strings.NewReader(text))
+	families, err := testkit.Families(text)
 	if err != nil {
 		t.Fatal(err)
 	}

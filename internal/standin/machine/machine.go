@@ -17,6 +17,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
+	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
 
 // build builds the programs once per test binary.
@@ -183,7 +184,7 @@ type Exporter struct {
 	Err  error
 
 	cmd *exec.Cmd
-	out Output
+	out testkit.Output
 }
 
 // Said is all output of the exporter.
@@ -229,11 +230,7 @@ func (n *Node) Start(t testing.TB, o Options) *Exporter {
 	t.Cleanup(func() {
 		e.Stop()
 		if t.Failed() {
-			said := e.Said()
-			if len(said) > 4000 {
-				said = "… " + said[len(said)-4000:]
-			}
-			t.Logf("output of the exporter:\n%s", said)
+			t.Logf("output of the exporter:\n%s", e.out.End())
 		}
 	})
 	for ; ; time.Sleep(5 * time.Millisecond) {

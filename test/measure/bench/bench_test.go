@@ -7,11 +7,10 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
+	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
 
 // The fake driver and the fake kubelet accept every node of the curves, with as many GPUs and pods as it should have.
@@ -80,15 +79,14 @@ c_seconds_bucket{call="f",le="+Inf"} 2
 c_seconds_sum{call="f"} 0.25
 c_seconds_count{call="f"} 2
 `
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(strings.NewReader(page))
+	families, err := testkit.Families(page)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := testutil.CollectAndCompare(newConstant(families), strings.NewReader(page)); err != nil {
 		t.Error(err)
 	}
-	if n := series([]byte(page)); n != 6 {
+	if n := series(page); n != 6 {
 		t.Errorf("%d series", n)
 	}
 }

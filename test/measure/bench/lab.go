@@ -1,14 +1,12 @@
 package bench
 
 import (
-	"bufio"
 	"bytes"
 	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +17,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
+	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 	"github.com/gpu-exporter/gpu-exporter/test/process"
 	"github.com/gpu-exporter/gpu-exporter/test/programs"
 )
@@ -41,7 +40,7 @@ type lab struct {
 
 // exporter is a running exporter behind the simulated node.
 type exporter struct {
-	*process.Child
+	*testkit.Child
 	url string
 	pid int // of the exporter itself
 }
@@ -67,20 +66,21 @@ func (l lab) launch(t *tree, n node, flags ...string) (*exporter, error) {
 	}
 	cmd := exec.Command(programs.Standin.Path(l.root), args...)
 	cmd.Dir = l.root
-	child, err := process.Start(cmd)
+	child, err := testkit.Start(cmd)
 	if err != nil {
 		return nil, err
 	}
 	e := &exporter{Child: child, url: "http://" + address + "/metrics"}
-	end := time.Now().Add(time.Minute)
-	for ; time.Now().Before(end) && l.ctx.Err() == nil; time.Sleep(2 * time.Millisecond) {
-		if e.pid == 0 {
-			e.pid = process.ChildOf(child.PID(), filepath.Base(path))
-		} else if _, err := plain.fetch(e.url); err == nil {
-			return e, nil
+	if err := child.Within(l.ctx, time.Minute, func() error {
+		if e.pid = process.ChildOf(child.PID(), filepath.Base(path)); e.pid == 0 {
+			return errors.New("the exporter has not been started")
 		}
+		_, err := plain.fetch(e.url)
+		return err
+	}); err != nil {
+		return nil, errors.Join(err, child.Stop())
 	}
-	return nil, errors.Join(errors.New("no scrape succeeded"), child.Exited(), child.Stop())
+	return e, nil
 }
 
 // launchAll starts an exporter of each tree.
@@ -231,8 +231,8 @@ func (l lab) timeScrapes(trees []*tree, n node, scrapes int) error {
 }
 
 // series counts the series of a page in the text format.
-func series(page []byte) (n int) {
-	for line := range bytes.Lines(page) {
+func series(page string) (n int) {
+	for line := range strings.Lines(page) {
 		if line[0] != '#' && line[0] != '\n' {
 			n++
 		}
@@ -304,20 +304,18 @@ func (l lab) timeStart(t *tree, name string, args, environ []string, until strin
 		cmd := exec.Command(args[0], append(slices.Clone(args[1:]), "--web.listen-address="+address)...)
 		cmd.Env = environ
 		start := time.Now()
-		child, err := process.Start(cmd)
+		child, err := testkit.Start(cmd)
 		if err != nil {
 			return err
 		}
-		for {
+		for took := time.Duration(0); took == 0; time.Sleep(time.Millisecond) { // a pause that grows would add to the figure
 			body, err := plain.fetch("http://" + address + "/metrics")
-			if err == nil && bytes.Contains(body, []byte(until)) {
-				t.add("Start/"+name, time.Since(start).Nanoseconds(), "ns/op")
-				break
-			}
-			if time.Since(start) > 10*time.Second {
+			if err == nil && strings.Contains(body, until) {
+				took = time.Since(start)
+				t.add("Start/"+name, took.Nanoseconds(), "ns/op")
+			} else if time.Since(start) > 10*time.Second {
 				return errors.Join(fmt.Errorf("no scrape within 10 s of the start"), err, child.Stop())
 			}
-			time.Sleep(time.Millisecond)
 		}
 		if err := child.Stop(); err != nil {
 			return err
@@ -339,40 +337,26 @@ var (
 )
 
 // fetch returns the bytes of the response, compressed ones as they are.
-func (f format) fetch(url string) ([]byte, error) {
-	req, err := http.NewRequest(http.MethodGet, url, nil)
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("Accept-Encoding", f.encoding)
-	req.Header.Set("Accept", f.accept)
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
-	if err == nil && res.StatusCode != http.StatusOK {
-		err = errors.New(res.Status)
-	}
-	return body, err
+func (f format) fetch(url string) (string, error) {
+	return testkit.Client{}.Fetch(context.Background(), url, "Accept-Encoding", f.encoding, "Accept", f.accept)
 }
 
 // view identifies the view that a page was rendered from: the time of the driver's last success.
-func (f format) view(page []byte) (string, error) {
+func (f format) view(page string) (string, error) {
 	if f.encoding == "gzip" {
-		z, err := gzip.NewReader(bytes.NewReader(page))
+		z, err := gzip.NewReader(strings.NewReader(page))
 		if err != nil {
 			return "", err
 		}
-		if page, err = io.ReadAll(z); err != nil {
+		text, err := io.ReadAll(z)
+		if err != nil {
 			return "", err
 		}
+		page = string(text)
 	}
-	for l := range bytes.Lines(page) {
-		if bytes.HasPrefix(l, []byte("gpu_exporter_source_last_success_timestamp_seconds")) &&
-			bytes.Contains(l, []byte(`source="nvml"`)) {
-			return string(l), nil
+	for l := range strings.Lines(page) {
+		if strings.HasPrefix(l, "gpu_exporter_source_last_success_timestamp_seconds") && strings.Contains(l, `source="nvml"`) {
+			return l, nil
 		}
 	}
 	return "", nil
@@ -402,8 +386,7 @@ func (e *exporter) state() (s state, err error) {
 		return s, err
 	}
 	s.page, s.calls = len(body), map[string]float64{}
-	for scan := bufio.NewScanner(bytes.NewReader(body)); scan.Scan(); {
-		line := scan.Text()
+	for line := range strings.Lines(body) {
 		if strings.HasPrefix(line, "#") {
 			continue
 		}
@@ -415,7 +398,7 @@ func (e *exporter) state() (s state, err error) {
 		}
 		if ok {
 			name, _, _ := strings.Cut(rest, "}")
-			if s.calls[name], err = strconv.ParseFloat(line[strings.LastIndexByte(line, ' ')+1:], 64); err != nil {
+			if s.calls[name], err = strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' '):]), 64); err != nil {
 				return s, err
 			}
 		}

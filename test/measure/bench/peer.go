@@ -1,8 +1,8 @@
 package bench
 
 import (
-	"bytes"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -13,10 +13,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
+	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 	"github.com/gpu-exporter/gpu-exporter/test/process"
 )
 
@@ -49,8 +48,7 @@ func Serve(args []string) error {
 		_, _ = w.Write(pages[encoding])
 	})
 	if args[0] == clientGolang {
-		parser := expfmt.NewTextParser(model.UTF8Validation)
-		families, err := parser.TextToMetricFamilies(bytes.NewReader(pages[plain.encoding]))
+		families, err := testkit.Families(string(pages[plain.encoding]))
 		if err != nil {
 			return err
 		}
@@ -137,7 +135,7 @@ func (l lab) peers(e *exporter) (all map[string]*exporter, stop func(), err erro
 	for _, f := range formats {
 		page, err := f.fetch(e.url)
 		if err == nil {
-			err = os.WriteFile(filepath.Join(l.dir, f.name), page, 0o644)
+			err = os.WriteFile(filepath.Join(l.dir, f.name), []byte(page), 0o644)
 		}
 		if err != nil {
 			return nil, stop, err
@@ -159,35 +157,30 @@ func (l lab) peers(e *exporter) (all map[string]*exporter, stop func(), err erro
 		if err != nil {
 			return nil, stop, err
 		}
-		child, err := process.Start(exec.Command(command[0], append(command[1:], address)...))
+		child, err := testkit.Start(exec.Command(command[0], append(command[1:], address)...))
 		if err != nil {
 			return nil, stop, err
 		}
 		p := &exporter{Child: child, url: "http://" + address + "/metrics", pid: child.PID()}
 		all[name] = p
-		for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-			if _, err := plain.fetch(p.url); err == nil {
-				break
-			}
-			if time.Now().After(end) {
-				return nil, stop, errors.Join(errors.New(name+" serves no page"), err, child.Exited())
-			}
+		if err := child.Within(l.ctx, 20*time.Second, func() error { _, err := plain.fetch(p.url); return err }); err != nil {
+			return nil, stop, fmt.Errorf("%s serves no page: %w", name, err)
 		}
 	}
 	return all, stop, nil
 }
 
 // timed is one scrape: the page, how long it took, and the processor time of the server until it was read.
-func (e *exporter) timed(f format) (page []byte, took, cpu time.Duration, err error) {
+func (e *exporter) timed(f format) (page string, took, cpu time.Duration, err error) {
 	before, err := process.Precise(e.pid)
 	if err != nil {
-		return nil, 0, 0, err
+		return "", 0, 0, err
 	}
 	start := time.Now()
 	page, err = f.fetch(e.url)
 	took = time.Since(start)
 	if err != nil {
-		return nil, 0, 0, err
+		return "", 0, 0, err
 	}
 	after, err := process.Precise(e.pid)
 	return page, took, after - before, err

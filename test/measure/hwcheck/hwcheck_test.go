@@ -21,7 +21,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
-	"github.com/gpu-exporter/gpu-exporter/test/process"
+	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 	"github.com/gpu-exporter/gpu-exporter/test/programs"
 )
 
@@ -559,7 +559,7 @@ func TestRecord(t *testing.T) {
 // TestLoad: the log of a load is clipped to the period; a load that exits is an error with its last line. load.c runs
 // against a CUDA driver that sleeps for as long as the kernel would.
 func TestLoad(t *testing.T) {
-	l := &load{child: &process.Child{}, bursts: []burst{{9.5, 1, 10}, {11, 0.3, 0}, {12, 0.3, 6}, {13.9, 0.3, 3}}}
+	l := &load{child: &testkit.Child{}, bursts: []burst{{9.5, 1, 10}, {11, 0.3, 0}, {12, 0.3, 6}, {13.9, 0.3, 3}}}
 	// 0.5 + 0.3 + 0.3 + 0.1 s; 5 + 0 + 6 + 1
 	if busy, bytes := l.did(10, 14); math.Abs(busy-1.2) > 1e-6 || math.Abs(bytes-12) > 1e-6 {
 		t.Errorf("%v s, %v bytes", busy, bytes)

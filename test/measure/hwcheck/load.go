@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gpu-exporter/gpu-exporter/test/process"
+	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
 
 //go:embed kernels/load.c
@@ -42,7 +42,7 @@ type load struct {
 	// disturbed: another process kept the GPU busy before, so that its own share is unknown.
 	disturbed bool
 
-	child   *process.Child // nil: --load=manual
+	child   *testkit.Child // nil: --load=manual
 	working chan struct{}  // closed at the first burst
 	logged  chan struct{}  // closed when everything that it printed is read
 
@@ -98,7 +98,7 @@ func startLoad(program string, uuids []string, env []string, cgroup string, args
 		return nil, err
 	}
 	cmd.Stdout = w
-	l.child, err = process.Start(cmd)
+	l.child, err = testkit.Start(cmd)
 	if err = errors.Join(err, w.Close()); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/prometheus/prometheus/model/textparse"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
-	"github.com/gpu-exporter/gpu-exporter/test/process"
+	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
 
 // The poll groups run faster than by default, so that a minute holds enough calls of each.
@@ -102,7 +102,7 @@ func (s *scrape) sum(family string, matchers ...*labels.Matcher) (float64, bool)
 
 // exporter is the running gpu-exporter under test.
 type exporter struct {
-	*process.Child
+	*testkit.Child
 	url string
 }
 
@@ -121,7 +121,7 @@ func (c config) startExporter(flags ...string) (*exporter, error) {
 	cmd := exec.Command(args[0], args[1:]...)
 	// GPU_EXPORTER_* would be flags of the exporter.
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "GPU_EXPORTER_") })
-	child, err := process.Start(cmd)
+	child, err := testkit.Start(cmd)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", c.exporter, err)
 	}

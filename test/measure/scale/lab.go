@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
+	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
 	"github.com/gpu-exporter/gpu-exporter/test/process"
 	"github.com/gpu-exporter/gpu-exporter/test/programs"
@@ -23,7 +23,7 @@ import (
 
 // server is a running program with an HTTP API.
 type server struct {
-	*process.Child
+	*testkit.Child
 	dashboard.Client
 	name  string
 	ready string // path that responds once it is ready
@@ -45,20 +45,15 @@ func (l *lab) progress(format string, args ...any) {
 
 // launch starts a program and waits until it is ready.
 func launch(ctx context.Context, name, address, ready string, args ...string) (*server, error) {
-	child, err := process.Start(exec.Command(args[0], args[1:]...))
+	child, err := testkit.Start(exec.Command(args[0], args[1:]...))
 	if err != nil {
 		return nil, err
 	}
 	s := &server{child, dashboard.Client{URL: "http://" + address}, name, ready}
-	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		if err = errors.Join(ctx.Err(), child.Exited()); err != nil {
-			break
-		}
-		if err = get(ctx, s.URL+ready); err == nil {
-			return s, nil
-		}
+	if err := child.Within(ctx, 2*time.Minute, func() error { return get(ctx, s.URL+ready) }); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s is not ready: %w", name, err), child.Stop())
 	}
-	return nil, errors.Join(fmt.Errorf("%s is not ready: %w", name, err), child.Stop())
+	return s, nil
 }
 
 // restart stops a server and starts it again with the same data.
@@ -71,19 +66,8 @@ func (s *server) restart(ctx context.Context) (*server, error) {
 
 // get requests a page.
 func get(ctx context.Context, url string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer res.Body.Close()
-	if res.StatusCode/100 != 2 {
-		return fmt.Errorf("%s: %s", url, res.Status)
-	}
-	return nil
+	_, err := testkit.Client{}.Fetch(ctx, url)
+	return err
 }
 
 // clusters are those of the fleet.

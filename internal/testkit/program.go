@@ -1,4 +1,4 @@
-package process
+package testkit
 
 import (
 	"errors"
@@ -17,7 +17,8 @@ type Child struct {
 	cmd  *exec.Cmd
 	done chan struct{}
 	err  error // of Wait; valid once done is closed
-	tail Tail
+
+	Output // unless the command has one of its own
 }
 
 // Start starts cmd in a process group of its own, so that a Ctrl-C does not reach it, and keeps the end of its output
@@ -26,9 +27,9 @@ type Child struct {
 func Start(cmd *exec.Cmd) (*Child, error) {
 	c := &Child{cmd: cmd, done: make(chan struct{})}
 	if cmd.Stdout == nil {
-		cmd.Stdout = &c.tail
+		cmd.Stdout = &c.Output
 	}
-	cmd.Stderr = &c.tail
+	cmd.Stderr = &c.Output
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	}
@@ -53,7 +54,7 @@ func (c *Child) Done() <-chan struct{} { return c.done }
 func (c *Child) Exited() error {
 	select {
 	case <-c.done:
-		return fmt.Errorf("%s exited (%v): %s", filepath.Base(c.cmd.Path), c.cmd.ProcessState, c.tail.Last())
+		return fmt.Errorf("%s exited (%v): %s", filepath.Base(c.cmd.Path), c.cmd.ProcessState, c.LastLine())
 	default:
 		return nil
 	}
@@ -81,40 +82,46 @@ func (c *Child) Stop() error {
 			err)
 	}
 	if c.err != nil {
-		return fmt.Errorf("%w: %s", c.err, c.tail.Last())
+		return fmt.Errorf("%w: %s", c.err, c.LastLine())
 	}
 	return nil
 }
 
-// Tail keeps the last 16 KiB written to it. It is safe for concurrent use.
-type Tail struct {
+// outputLimit is the maximum of what an Output keeps.
+const outputLimit = 16 << 20
+
+// Output keeps the end of what is written to it, at least 8 MiB, and is read meanwhile.
+type Output struct {
 	mu   sync.Mutex
 	text []byte // guarded by mu
 }
 
-// Write keeps the end of what was written.
-func (t *Tail) Write(b []byte) (int, error) {
-	const limit = 16 << 10
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.text = append(t.text, b...)
-	if over := len(t.text) - limit; over > 0 {
-		t.text = append(t.text[:0], t.text[over:]...)
+// Write appends to the output.
+func (o *Output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.text = append(o.text, b...)
+	if over := len(o.text) - outputLimit; over > 0 {
+		o.text = append(o.text[:0], o.text[over+outputLimit/2:]...)
 	}
 	return len(b), nil
 }
 
-// Output is the end of what the program wrote so far.
-func (c *Child) Output() string {
-	c.tail.mu.Lock()
-	defer c.tail.mu.Unlock()
-	return string(c.tail.text)
+// String returns the output so far.
+func (o *Output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return string(o.text)
 }
 
-// Last returns the last line.
-func (t *Tail) Last() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	lines := strings.Split(strings.TrimSpace(string(t.text)), "\n")
+// LastLine returns the last line.
+func (o *Output) LastLine() string {
+	lines := strings.Split(strings.TrimSpace(o.String()), "\n")
 	return lines[len(lines)-1]
+}
+
+// End returns the last 4,000 bytes, for messages.
+func (o *Output) End() string {
+	text := o.String()
+	return text[max(0, len(text)-4000):]
 }
