@@ -16,6 +16,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/podmap"
+	"github.com/gpu-exporter/gpu-exporter/rooms"
 )
 
 // doctorCommand is the first argument that selects the check of this node.
@@ -146,7 +147,7 @@ func check(ctx context.Context, c *config, e *exporter) report {
 	watching, stop := context.WithCancel(ctx)
 	var watches sync.WaitGroup
 	for _, r := range e.rooms {
-		for _, watch := range r.watches {
+		for _, watch := range r.Watches {
 			watches.Go(func() { watch(watching) })
 		}
 	}
@@ -175,7 +176,7 @@ func newReport(c *config, e *exporter, v *gpu.View) report {
 	if s, ok := v.System.Get(); ok {
 		d.Driver = s.DriverVersion
 	}
-	f := fixesOn(c, platformOf(c))
+	f := fixesOn(c, e.fixes(), platformOf(c))
 	d.checkNode(c)
 	d.checkSources(c, v, f)
 	d.checkGPUs(v, f, e.finder != nil)
@@ -217,7 +218,7 @@ func (d *report) checkSources(c *config, v *gpu.View, fix func(string) string) {
 			cmp.Or(s.Message, "not available"))
 	}
 	switch {
-	case c.kubelet:
+	case c.Kubelet:
 	case c.jobDir != "":
 		d.add("kubelet", severityInfo, "--kubelet", "disabled by --no-kubelet; GPU allocations come from Slurm")
 	default:
@@ -350,34 +351,22 @@ func (d *report) checkOwnership(e *exporter, v *gpu.View) {
 	}
 }
 
-// platform is where the exporter runs: it decides what the reader can type.
-type platform int
-
-const (
-	onKubernetes platform = iota
-	inContainer
-	onHost
-)
-
 // platformOf recognizes Docker and Podman by the files that they create in a container.
-func platformOf(c *config) platform {
-	if _, inPod := os.LookupEnv("KUBERNETES_SERVICE_HOST"); inPod || c.kubelet {
-		return onKubernetes
+func platformOf(c *config) rooms.Platform {
+	if _, inPod := os.LookupEnv("KUBERNETES_SERVICE_HOST"); inPod || c.Kubelet {
+		return rooms.Kubernetes
 	}
 	for _, file := range []string{"/.dockerenv", "/run/.containerenv"} {
 		if _, err := os.Stat(file); err == nil {
-			return inContainer
+			return rooms.Container
 		}
 	}
-	return onHost
+	return rooms.Host
 }
 
 // fixesOn returns the setting that enables a source, feature or call on a platform; empty if there is none.
-func fixesOn(c *config, on platform) func(string) string {
-	visible := [...]string{"hostPID: true; securityContext: {capabilities: {drop: [ALL], add: [SYS_PTRACE]}, " +
-		"appArmorProfile: {type: Unconfined}}", // without AppArmor its setting has no effect
-		"--pid host --cap-add SYS_PTRACE --security-opt apparmor=unconfined",
-		"[Service] AmbientCapabilities=CAP_SYS_PTRACE CapabilityBoundingSet=CAP_SYS_PTRACE (systemctl edit gpu-exporter)"}[on]
+func fixesOn(c *config, fixes map[string]rooms.Fix, on rooms.Platform) func(string) string {
+	visible := rooms.Ptrace()[on]
 	const limited = "no GPU memory limit on the exporter's cgroup and those above it (nvidia-smi memory-limits), and no " +
 		"NVIDIA_GPU_MEMORY_LIMIT in its environment"
 	const wrapped = "no fractional GPU for the exporter, or --nvml.library=PATH of the driver's own libnvidia-ml.so.VERSION"
@@ -385,7 +374,7 @@ func fixesOn(c *config, on platform) func(string) string {
 	if !c.visible {
 		visibleFlag = "--containers.visible; " + visible
 	}
-	table := map[string][3]string{
+	maps.Copy(fixes, map[string]rooms.Fix{
 		gpu.SourceNVML: {"runtimeClassName: nvidia; env: NVIDIA_VISIBLE_DEVICES=all, NVIDIA_DRIVER_CAPABILITIES=utility",
 			"--gpus all (Podman: --device nvidia.com/gpu=all)",
 			"the NVIDIA driver, or --nvml.library=PATH of libnvidia-ml.so.1"},
@@ -395,9 +384,6 @@ func fixesOn(c *config, on platform) func(string) string {
 		gpu.SourceJobs: {"volumes: [{name: job-mapping, hostPath: {path: " + c.jobDir + "}}], mounted read-only at the " +
 			"same path (chart: features.slurmJobMapping=" + c.jobDir + ")", "-v " + c.jobDir + ":" + c.jobDir + ":ro",
 			"the Slurm prolog that writes it (deploy/slurm); mkdir -p " + c.jobDir},
-		gpu.SourceKmsg: {"securityContext: {privileged: true} and /dev/kmsg mounted (chart: features.kernelLog=true); or " +
-			"disable it with --path.kmsg=", "--privileged; or disable it with --path.kmsg=",
-			"kernel-log.conf in /etc/systemd/system/gpu-exporter.service.d; or disable it with --path.kmsg="},
 		gpu.SourceVisible: {visible, visible, visible},
 		"GPUs": {"NVIDIA_VISIBLE_DEVICES=all", "--gpus all (Podman: --device nvidia.com/gpu=all)",
 			"read and write access to /dev/nvidia* (unit: SupplementaryGroups=)"},
@@ -421,8 +407,8 @@ func fixesOn(c *config, on platform) func(string) string {
 			"without which NVIDIA's runtime refuses the former",
 			"-e NVIDIA_MIG_MONITOR_DEVICES=all --cap-add SYS_ADMIN",
 			"[Service] AmbientCapabilities=CAP_SYS_ADMIN CapabilityBoundingSet=CAP_SYS_ADMIN (systemctl edit gpu-exporter)"},
-	}
-	return func(name string) string { return table[name][on] }
+	})
+	return func(name string) string { return fixes[name][on] }
 }
 
 func (d *report) checkFeatures(c *config, v *gpu.View, fix func(string) string) {
@@ -431,7 +417,7 @@ func (d *report) checkFeatures(c *config, v *gpu.View, fix func(string) string) 
 		case f.Name == "kernel_log" || f.Name == "ownership": // covered by their sources
 		case f.State == gpu.FeatureOn:
 			d.add("feature "+f.Name, severityOK, "", "on")
-		case c.kubelet || fix(f.Name) != "": // the others need a kubelet
+		case c.Kubelet || fix(f.Name) != "": // the others need a kubelet
 			d.add("feature "+f.Name, severityInfo, fix(f.Name), "%s: %s", f.State, f.Hint)
 		}
 	}

@@ -5,13 +5,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os/exec"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
+	"github.com/gpu-exporter/gpu-exporter/rooms"
 )
 
 // doctor runs the examination on a node, and returns what it says and its exit code.
@@ -86,15 +89,23 @@ func TestDoctor(t *testing.T) {
 
 // Each platform's reader gets lines that can be typed there: no manifests outside Kubernetes.
 func TestDoctorNamesWhatCanBeTyped(t *testing.T) {
-	c := &config{jobDir: "/run/gpu-jobs", podLogs: "/var/log/pods", containerLogs: "/var/log/containers"}
+	c, err := parse([]string{"--slurm.job-mapping-dir=/run/gpu-jobs"}, io.Discard, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := newExporter(c, time.Now, func(error) {}, hooks{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	names := []string{gpu.SourceNVML, gpu.SourcePodResources, gpu.SourceJobs, gpu.SourceKmsg, gpu.SourceVisible, "GPUs",
 		"container_visible",
 		"slurm_job_numbers", "processes", "container_names", "device_checkpoint", "pod_metadata", "process_names", "NO_PERMISSION"}
-	for on, not := range map[platform]string{onKubernetes: "systemctl", inContainer: "hostPath", onHost: "securityContext"} {
-		fix := fixesOn(c, on)
+	for on, not := range map[rooms.Platform]string{rooms.Kubernetes: "systemctl", rooms.Container: "hostPath",
+		rooms.Host: "securityContext"} {
+		fix := fixesOn(c, e.fixes(), on)
 		for _, name := range names {
-			if text := fix(name); text == "" && on == onKubernetes || strings.Contains(text, not) ||
-				on != onKubernetes && (strings.Contains(text, "hostPID") || strings.Contains(text, "runtimeClassName") ||
+			if text := fix(name); text == "" && on == rooms.Kubernetes || strings.Contains(text, not) ||
+				on != rooms.Kubernetes && (strings.Contains(text, "hostPID") || strings.Contains(text, "runtimeClassName") ||
 					strings.Contains(text, "chart:")) {
 				t.Errorf("platform %d, %s: %q", on, name, text)
 			}

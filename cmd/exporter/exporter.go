@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,7 +16,6 @@ import (
 	"github.com/prometheus/common/version"
 
 	"github.com/gpu-exporter/gpu-exporter/collector"
-	"github.com/gpu-exporter/gpu-exporter/internal/account"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
@@ -26,13 +25,13 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/sampler"
 	"github.com/gpu-exporter/gpu-exporter/internal/web"
 	"github.com/gpu-exporter/gpu-exporter/podmap"
-	"github.com/gpu-exporter/gpu-exporter/podmap/slurm"
+	"github.com/gpu-exporter/gpu-exporter/rooms"
 )
 
 // exporter is the assembled program; nothing runs until its loops do.
 type exporter struct {
 	sampler        *sampler.Sampler
-	rooms          []*room
+	rooms          []*rooms.Room
 	pods           *podmap.Map // nil without a kubelet
 	metrics        *collector.Collector
 	compat         *collector.Collector // nil without --compat
@@ -54,30 +53,32 @@ type hooks struct {
 // newExporter assembles the program. clock is the exporter's time; restart is called, with the reason, when only a new
 // process can load the driver's library. This is the only place that imports both the driver and the kubelet packages.
 func newExporter(c *config, clock func() time.Time, restart func(error), change hooks) (*exporter, error) {
-	e := &exporter{processMetrics: newProcessMetrics(), maxAge: max(time.Minute, 10*c.fast)}
-	p := &plan{config: c, clock: clock, change: change, exporter: e,
-		driver: nvml.Options{Path: c.library, Logger: c.logger, Clock: clock, SysfsRoot: c.sysfs, FastInterval: c.fast, Links: c.links},
-		sampler: sampler.Options{Node: c.node, Build: gpu.Build{Version: cmp.Or(version.Version, "unknown"),
+	e := &exporter{maxAge: max(time.Minute, 10*c.Fast)}
+	p := &plan{c: c, processMetrics: newProcessMetrics(), Plan: rooms.Plan{Common: &c.Common, Clock: clock, Deadline: change.deadline,
+		Driver: nvml.Options{Path: c.library, Logger: c.Logger, Clock: clock, SysfsRoot: c.sysfs, FastInterval: c.Fast, Links: c.links},
+		Sampler: sampler.Options{Node: c.node, Build: gpu.Build{Version: cmp.Or(version.Version, "unknown"),
 			Revision: version.GetRevision(), GoVersion: version.GoVersion}, Restart: restart, Accounts: c.accounts,
-			Processes: c.processes, Fast: c.fast, Medium: c.medium, Slow: c.slow, Deadline: c.deadline, Clock: clock,
-			Logger: c.logger},
-		finder: proc.Options{Procfs: c.procfs, PodLogs: c.podLogs, ContainerLogs: c.containerLogs, Kubernetes: c.kubelet,
-			Clock: clock, Logger: c.logger, Deadline: change.deadline}}
-	for _, open := range rooms {
+			Processes: c.processes, Fast: c.Fast, Medium: c.Medium, Slow: c.Slow, Deadline: c.deadline, Clock: clock,
+			Logger: c.Logger},
+		Finder: proc.Options{Procfs: c.procfs, PodLogs: c.podLogs, ContainerLogs: c.containerLogs, Kubernetes: c.Kubelet,
+			Clock: clock, Logger: c.Logger, Deadline: change.deadline}}}
+	for _, open := range c.opens {
 		r, err := open(p)
 		if err != nil {
 			return nil, err
 		}
 		e.rooms = append(e.rooms, r)
 	}
-	library := nvml.New(p.driver)
-	o := &p.sampler
+	library := nvml.New(p.Driver)
+	o := &p.Sampler
 	o.Driver, o.Expecter, o.Calls = driver{library}, bus{library, host.NewReader(cmp.Or(change.deadline, time.Second))}, library.Calls
 	o.Sources, o.Features = e.sources, e.features
 	if change.sampler != nil {
 		change.sampler(o)
 	}
 	e.sampler = sampler.New(*o)
+	e.pods, e.finder, e.processMetrics = p.pods, p.finder, p.processMetrics
+	p.Event, p.allocationsChanged = e.sampler.Event, e.sampler.AllocationsChanged
 	var err error
 	if p.page != nil {
 		if e.compat, err = collector.NewCompat(e.sampler.Latest, p.page.Families()); err != nil {
@@ -88,11 +89,20 @@ func newExporter(c *config, clock func() time.Time, restart func(error), change 
 	return e, err
 }
 
+// fixes returns the settings that enable a source or feature.
+func (e *exporter) fixes() map[string]rooms.Fix {
+	all := map[string]rooms.Fix{}
+	for _, r := range e.rooms {
+		maps.Copy(all, r.Fixes)
+	}
+	return all
+}
+
 // loops returns what runs until the end of the program.
 func (e *exporter) loops() []func(context.Context) {
 	loops := []func(context.Context){e.sampler.Run}
 	for _, r := range e.rooms {
-		loops = append(loops, r.loops...)
+		loops = append(loops, r.Loops...)
 	}
 	return loops
 }
@@ -101,7 +111,7 @@ func (e *exporter) loops() []func(context.Context) {
 // the source.
 func (e *exporter) poll(ctx context.Context) {
 	for _, r := range e.rooms {
-		for _, poll := range r.polls {
+		for _, poll := range r.Polls {
 			poll(ctx)
 		}
 	}
@@ -109,7 +119,7 @@ func (e *exporter) poll(ctx context.Context) {
 
 func (e *exporter) sources() (all []gpu.Source) {
 	for _, r := range e.rooms {
-		for _, source := range r.sources {
+		for _, source := range r.Sources {
 			all = append(all, source()...)
 		}
 	}
@@ -119,7 +129,7 @@ func (e *exporter) sources() (all []gpu.Source) {
 // features returns what works here, and how to enable the rest.
 func (e *exporter) features() (all []gpu.Feature) {
 	for _, r := range e.rooms {
-		for _, f := range r.features {
+		for _, f := range r.Features {
 			if out, offered := f(); offered {
 				all = append(all, out)
 			}
@@ -140,7 +150,7 @@ func (e *exporter) server(c *config) *http.Server {
 	responses := prometheus.NewRegistry() // about the responses to scrapes
 	return web.NewServer(web.Options{Latest: e.sampler.Latest,
 		Metrics: families{e.metrics, []prometheus.Gatherer{e.processMetrics, responses}}, Own: responses,
-		Logger: c.logger,
+		Logger: c.Logger,
 		Compat: other,
 		Alive: func() error {
 			if age := time.Since(e.sampler.Latest().At); age > e.maxAge {
@@ -201,22 +211,6 @@ func (s session) Scan() ([]sampler.GPU, error) {
 	return devs, err
 }
 
-// allocations merges the allocations of pods and Slurm jobs.
-type allocations struct {
-	pods *podmap.Map // nil without a kubelet
-	jobs *slurm.Jobs // nil without a job mapping
-}
-
-func (a allocations) Allocations(inv *gpu.Inventory) gpu.Allocations {
-	switch {
-	case a.pods == nil:
-		return a.jobs.Allocations(inv)
-	case a.jobs == nil:
-		return a.pods.Allocations(inv)
-	}
-	return a.jobs.Merge(a.pods.Allocations(inv), inv)
-}
-
 // bus reads sysfs in the polling loop.
 type bus struct {
 	library *nvml.Library
@@ -230,41 +224,4 @@ func (b bus) Expected() ([]sampler.Expected, error) {
 		devs[i] = sampler.Expected{PCI: c.PCI, Detached: c.Detached}
 	}
 	return devs, err
-}
-
-// users resolves processes once the namespace of PIDs is known to be the host's.
-type users struct {
-	*proc.Finder
-	verified *atomic.Bool
-	problem  error
-}
-
-func (u *users) ready() error {
-	if !u.verified.Load() {
-		u.problem = u.HostPID()
-		u.verified.Store(u.problem == nil)
-	}
-	return u.problem
-}
-
-func (u *users) Expect(pids []int) {
-	if u.ready() == nil {
-		u.Finder.Expect(pids)
-	}
-}
-
-func (u *users) Find(pid int) account.User {
-	if u.ready() != nil {
-		return account.User{Reason: gpu.UnattributedUnresolved}
-	}
-	c, owner := u.Finder.Find(pid)
-	who := account.User{Container: c, MPS: u.NamedMPS(pid)}
-	switch owner {
-	case proc.Owned:
-	case proc.Host:
-		who.Reason = gpu.UnattributedHost
-	default:
-		who.Reason = gpu.UnattributedUnresolved
-	}
-	return who
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"os"
 	"strconv"
@@ -14,7 +13,6 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 	"github.com/prometheus/common/promslog"
 	"github.com/prometheus/common/version"
-	toolkit "github.com/prometheus/exporter-toolkit/web"
 	"github.com/prometheus/exporter-toolkit/web/kingpinflag"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/account"
@@ -23,55 +21,6 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/web"
 )
-
-// config holds the flags. Every flag may also be set by the environment: --poll.fast is GPU_EXPORTER_POLL_FAST.
-type config struct {
-	node string
-
-	library string
-	sysfs   string
-	procfs  string
-	kmsg    string
-	cgroup  string
-
-	podLogs, containerLogs string
-
-	visible bool
-
-	jobDir     string
-	jobNumbers bool
-
-	kubelet        bool
-	kubeletSocket  string
-	kubeletMaxAge  time.Duration
-	gpuIDResources []string
-	checkpoint     string
-	draCheckpoint  string
-	resourceSlices bool
-	annotations    bool
-	apiServer      string
-	tokenFile      string
-	caFile         string
-	podLabels      []string
-	dev            string
-
-	docker, podman string
-
-	fractions, mpsNamespaces string
-
-	fast, medium, slow, kubeletPoll time.Duration
-	deadline                        time.Duration
-
-	compat string
-	// compatAddress is one of the addresses of web as well.
-	compatAddress, compatShared string
-	compatLabels                []string
-	accounts, processes         int
-	links                       bool
-	metrics                     catalog.Selection
-	web                         *toolkit.FlagConfig
-	logger                      *slog.Logger
-}
 
 // errHelp means that the flags only requested a text, which was printed.
 type errHelp struct{}
@@ -103,7 +52,6 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 	app.Flag("path.cgroup", "Mount point of the host's cgroup v2 hierarchy, for GPU memory by container without the host's "+
 		"PID namespace where the kernel (Linux 6.14) or the driver accounts it (R615 and newer); empty disables it.").
 		Default("/sys/fs/cgroup").StringVar(&c.cgroup)
-	app.Flag("path.kmsg", "Kernel log to read XIDs from; empty disables it.").Default("/dev/kmsg").StringVar(&c.kmsg)
 
 	app.Flag("path.pod-logs", "Mount point of the host's /var/log/pods. Only file names are read, to find the pod of "+
 		"a process.").
@@ -123,12 +71,12 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 		"otherwise such jobs are named by their SLUID. Requires the host's PID namespace and the capability "+
 		"SYS_PTRACE.").BoolVar(&c.jobNumbers)
 
-	app.Flag("kubelet", "Query the kubelet for the GPUs allocated to each pod.").Default("true").BoolVar(&c.kubelet)
+	app.Flag("kubelet", "Query the kubelet for the GPUs allocated to each pod.").Default("true").BoolVar(&c.Kubelet)
 	app.Flag("kubelet.socket", "The kubelet's PodResources socket. Mount its directory, not the socket: the kubelet "+
 		"recreates it on restart.").
 		Default("/var/lib/kubelet/pod-resources/kubelet.sock").StringVar(&c.kubeletSocket)
 	app.Flag("kubelet.max-age", "How long to use the kubelet's last successful response.").Default("5m").DurationVar(
-		&c.kubeletMaxAge)
+		&c.MaxAge)
 	app.Flag("kubelet.gpu-id-resource", "Additional resource name whose device IDs contain the GPU UUID or "+
 		"index (repeatable).").StringsVar(&c.gpuIDResources)
 
@@ -167,13 +115,13 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 		"it.").StringVar(&c.podman)
 
 	app.Flag("poll.fast", "Interval of the fast poll group: power, energy, utilization samples.").Default(
-		"2s").DurationVar(&c.fast)
+		"2s").DurationVar(&c.Fast)
 	app.Flag("poll.medium", "Interval of the medium poll group: processes, memory, errors, clocks.").Default(
-		"10s").DurationVar(&c.medium)
+		"10s").DurationVar(&c.Medium)
 	app.Flag("poll.slow", "Interval of the slow poll group: limits, modes, MIG layout, inventory.").Default(
-		"1m").DurationVar(&c.slow)
+		"1m").DurationVar(&c.Slow)
 	app.Flag("poll.kubelet", "Interval of the PodResources queries. Events of pods and changes of the checkpoint cause "+
-		"more; without them, containers that run for less are partly missed.").Default("10s").DurationVar(&c.kubeletPoll)
+		"more; without them, containers that run for less are partly missed.").Default("10s").DurationVar(&c.KubeletPoll)
 	app.Flag("call-deadline", "Timeout of a driver call, after which its GPU is marked as hung. Other GPUs are not "+
 		"affected.").Default("5s").DurationVar(&c.deadline)
 
@@ -185,6 +133,7 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 		"namespace. 0 disables these metrics.").Default("0").IntVar(&c.processes)
 	app.Flag("link-details", "Export bytes, errors and state of each NVLink and C2C link, and the errors of the PCIe link: "+
 		"gpu_nvlink_link_*, gpu_c2c_link_* and gpu_pcie_errors_total, about 100 to 150 series per GPU.").BoolVar(&c.links)
+	c.checks, c.opens = open(app)
 	selection := metricFlags(app)
 	app.Flag("compat", "Also serve the metric names, units and labels of another exporter, at "+compat.DCGM48.Path()+
 		" or "+compat.NvidiaSMI.Path()+": "+strings.Join(compat.Releases(), ", ")+" (nvidia_gpu_exporter); empty "+
@@ -213,13 +162,13 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 		return nil, fmt.Errorf("%w; --help lists the flags", err)
 	}
 	log.Writer = printableWriter{stderr} // slog quotes control characters in logfmt, and not all in JSON
-	c.logger = promslog.New(&log)
+	c.Logger = promslog.New(&log)
 	if c.node == "" {
 		if c.node, err = os.Hostname(); err != nil {
 			return nil, fmt.Errorf("cannot determine the host name (set --node-name): %w", err)
 		}
 	}
-	if c.metrics, err = selection(c.logger); err != nil {
+	if c.metrics, err = selection(c.Logger); err != nil {
 		return nil, err
 	}
 	return &c, c.validate()
@@ -265,17 +214,17 @@ func (c *config) validate() error {
 		is   time.Duration
 		min  time.Duration
 	}{
-		{"--poll.fast", c.fast, 100 * time.Millisecond}, {"--poll.medium", c.medium, c.fast},
-		{"--poll.slow", c.slow, c.medium},
-		{"--poll.kubelet", c.kubeletPoll, time.Second}, {"--call-deadline", c.deadline, 100 * time.Millisecond},
-		{"--kubelet.max-age", c.kubeletMaxAge, c.kubeletPoll},
+		{"--poll.fast", c.Fast, 100 * time.Millisecond}, {"--poll.medium", c.Medium, c.Fast},
+		{"--poll.slow", c.Slow, c.Medium},
+		{"--poll.kubelet", c.KubeletPoll, time.Second}, {"--call-deadline", c.deadline, 100 * time.Millisecond},
+		{"--kubelet.max-age", c.MaxAge, c.KubeletPoll},
 	} {
 		if pollGroup.is < pollGroup.min {
 			return fmt.Errorf("%s must be at least %v, got %v", pollGroup.flag, pollGroup.min, pollGroup.is)
 		}
 	}
-	if c.fast > 5*time.Second {
-		return fmt.Errorf("--poll.fast must be at most 5s (half of the driver's sample buffer), got %v", c.fast)
+	if c.Fast > 5*time.Second {
+		return fmt.Errorf("--poll.fast must be at most 5s (half of the driver's sample buffer), got %v", c.Fast)
 	}
 	if len(c.podLabels) > 0 && !c.annotations {
 		return errors.New("--kubernetes.pod-label requires --kubernetes.pods")
@@ -292,7 +241,7 @@ func (c *config) validate() error {
 			}
 		}
 	}
-	if !c.kubelet && (c.checkpoint != "" || c.draCheckpoint != "" || c.annotations || c.resourceSlices) {
+	if !c.Kubelet && (c.checkpoint != "" || c.draCheckpoint != "" || c.annotations || c.resourceSlices) {
 		return errors.New("--kubelet.checkpoint, --kubelet.dra-checkpoint, --kubernetes.pods and " +
 			"--kubernetes.resource-slices require --kubelet")
 	}
@@ -308,6 +257,11 @@ func (c *config) validate() error {
 				"socket unit")
 		}
 		*c.web.WebListenAddresses = append(*c.web.WebListenAddresses, c.compatAddress)
+	}
+	for _, check := range c.checks {
+		if err := check(&c.Common); err != nil {
+			return err
+		}
 	}
 	if c.accounts < 1 {
 		return fmt.Errorf("--container-limit must be at least 1, got %d", c.accounts)

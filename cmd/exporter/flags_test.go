@@ -24,7 +24,7 @@ func TestVariablesThatAreNotFlags(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.medium != 20*time.Second || c.slow != time.Minute {
-		t.Errorf("poll intervals %v and %v", c.medium, c.slow)
+	if c.Medium != 20*time.Second || c.Slow != time.Minute {
+		t.Errorf("poll intervals %v and %v", c.Medium, c.Slow)
 	}
 }

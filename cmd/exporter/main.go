@@ -113,7 +113,7 @@ func exporterMain(ctx context.Context, args []string, stdout, stderr io.Writer) 
 		group.Add(func() error { prompt(running, loop); return nil }, func(error) { end() })
 	}
 	server := e.server(c)
-	group.Add(func() error { return web.Serve(server, listeners, c.web, c.logger) },
+	group.Add(func() error { return web.Serve(server, listeners, c.web, c.Logger) },
 		func(error) { web.Shutdown(server) })
 
 	switch err := group.Run(); {
@@ -127,7 +127,7 @@ func exporterMain(ctx context.Context, args []string, stdout, stderr io.Writer) 
 				"container, or reboot to finish the driver upgrade", since))
 			return exitMismatch, false
 		}
-		c.logger.Warn("driver upgraded; re-executing to load the new NVML library")
+		c.Logger.Warn("driver upgraded; re-executing to load the new NVML library")
 		return exitMismatch, true
 	case err != nil:
 		fail(err)

@@ -12,6 +12,7 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
+	"github.com/gpu-exporter/gpu-exporter/rooms"
 )
 
 // metricFlags adds the flags that select what is exported. The returned function evaluates them after parsing; what it
@@ -80,20 +81,20 @@ func (g group) String() string { return "" }
 func (g group) IsBoolFlag() bool { return true }
 
 // metricSelection applies the selection: to the driver calls, and as a feature where less than the default is exported.
-func metricSelection(p *plan) (*room, error) {
-	r := &room{}
-	if p.compat == "" { // its page reads everything
-		p.driver.Unread = p.metrics.Unread()
+func metricSelection(p *plan) (*rooms.Room, error) {
+	r := &rooms.Room{}
+	if p.page == nil { // its page reads everything
+		p.Driver.Unread = p.c.metrics.Unread()
 	}
 	var missing []string
-	if p.metrics.Size < catalog.SizeDefault {
-		missing = append(missing, "--metrics="+p.metrics.Size.String()+" leaves panels of the dashboards GPU, Node, Sharing and "+
+	if p.c.metrics.Size < catalog.SizeDefault {
+		missing = append(missing, "--metrics="+p.c.metrics.Size.String()+" leaves panels of the dashboards GPU, Node, Sharing and "+
 			"Exporter empty; --collector.NAME adds a group")
 	}
-	if alerts := slices.Sorted(maps.Keys(p.metrics.Silenced())); alerts != nil {
+	if alerts := slices.Sorted(maps.Keys(p.c.metrics.Silenced())); alerts != nil {
 		missing = append(missing, "alerts that cannot fire: "+strings.Join(alerts, ", "))
 	}
-	r.feature("metrics", "All metrics that the shipped alerts and dashboards read: set --metrics=default, and remove "+
+	r.Feature("metrics", "All metrics that the shipped alerts and dashboards read: set --metrics=default, and remove "+
 		"--no-collector.*, --metric-allowlist and --metric-denylist.", true, func() (bool, string) {
 		return missing == nil, strings.Join(missing, "; ")
 	})

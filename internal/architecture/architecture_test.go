@@ -7,6 +7,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -60,7 +61,10 @@ var plan = []pkg{
 	{path: "internal/standin/recording", imports: []string{"internal/gpu", "internal/nvml/calls", "internal/nvml/journal",
 		"internal/standin/scenario"}, never: []string{"github.com/", "google.golang.org/", "k8s.io/"},
 		reason: "a journal is converted to a scenario without driver and exporter"},
-	{path: "internal/kmsg", imports: []string{"internal/gpu"}, never: []string{prometheusLib, grpcLib, nvmlLib, "k8s.io/"},
+	{path: "rooms", imports: []string{"internal/gpu", "internal/nvml", "internal/proc", "internal/sampler"},
+		never:  []string{"net/http", grpcLib, nvmlLib, "k8s.io/"},
+		reason: "the plan that an optional part adds to, and nothing that only one of them needs"},
+	{path: "rooms/kmsg", imports: []string{"rooms", "internal/gpu"}, never: []string{prometheusLib, grpcLib, nvmlLib, "k8s.io/"},
 		reason: "the kernel log is read without the driver"},
 	{path: "internal/testkit", never: []string{nvmlLib, grpcLib, "k8s.io/"}, reason: "tests and measurements of every module use it"},
 	{path: "internal/host", imports: []string{"internal/gpu"}, never: []string{"github.com/", "google.golang.org/", "k8s.io/", "net"},
@@ -155,8 +159,8 @@ var plan = []pkg{
 	{path: "cmd/report", imports: []string{"report", "report/document", "report/prices", "report/prom", "report/render"},
 		never:  []string{nvmlLib, grpcLib},
 		reason: "it runs on any machine, without GPUs"},
-	{path: "cmd/exporter", imports: []string{"internal/gpu", "internal/host", "internal/kmsg", "internal/nvml", "internal/nvml/journal",
-		"internal/proc",
+	{path: "cmd/exporter", imports: []string{"internal/gpu", "internal/host", "internal/nvml", "internal/nvml/journal",
+		"internal/proc", "rooms",
 		"podmap", "podmap/deviceid", "podmap/slurm", "podmap/source", "internal/account", "internal/sampler",
 		"internal/catalog", "internal/catalog/compat", "collector", "internal/web"},
 		reason: "a shipped program contains no simulation"},
@@ -253,6 +257,9 @@ func TestImportLaw(t *testing.T) {
 		for _, file := range files {
 			for _, imported := range importsOf(t, file) {
 				if ours, is := strings.CutPrefix(imported, module+"/"); is {
+					if dir == "cmd/exporter" && strings.HasPrefix(ours, "rooms/") {
+						continue // TestOptionalPartsHaveOneDoor
+					}
 					if !slices.Contains(r.imports, ours) {
 						t.Errorf("%s imports %s: %s", file, ours, r.reason)
 					}
@@ -265,6 +272,32 @@ func TestImportLaw(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// An optional part is known to the list of cmd/exporter alone: what imports it, a test too, would not build without it.
+func TestOptionalPartsHaveOneDoor(t *testing.T) {
+	root, code, tests := goFiles(t)
+	list := filepath.Join(root, "cmd", "exporter", "parts.go")
+	found := 0
+	for _, set := range []map[string][]string{code, tests} {
+		for dir, files := range set {
+			for _, file := range files {
+				for _, imported := range importsOf(t, file) {
+					ours, is := strings.CutPrefix(imported, module+"/rooms/")
+					switch {
+					case !is || dir == "rooms/"+ours:
+					case file != list:
+						t.Errorf("%s imports rooms/%s, which only %s may", file, ours, list)
+					default:
+						found++
+					}
+				}
+			}
+		}
+	}
+	if found != len(slices.DeleteFunc(slices.Collect(maps.Keys(code)), func(dir string) bool { return !strings.HasPrefix(dir, "rooms/") })) {
+		t.Errorf("%s has %d optional parts, and not all of those in rooms", list, found)
 	}
 }
 

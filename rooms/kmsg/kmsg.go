@@ -50,8 +50,8 @@ const (
 // maxRecord is more than the longest record of the kernel.
 const maxRecord = 16 << 10
 
-// New returns a Log, without opening it.
-func New(o Options) *Log {
+// Open returns a Log; Run opens the file.
+func Open(o Options) *Log {
 	if o.Path == "" {
 		o.Path = DefaultPath
 	}

@@ -183,7 +183,7 @@ func follow(t *testing.T, path string) *follower {
 		}
 		return kmsgNow
 	}
-	f.kmsg = New(Options{Path: path, Poll: time.Millisecond, Clock: clock, Uptime: func() time.Duration { return time.Hour }})
+	f.kmsg = Open(Options{Path: path, Poll: time.Millisecond, Clock: clock, Uptime: func() time.Duration { return time.Hour }})
 	ctx, stop := context.WithCancel(t.Context())
 	f.stop = stop
 	go func() {
@@ -304,7 +304,7 @@ func TestKmsgIsTriedAgain(t *testing.T) {
 				}
 				return a
 			}}))
-		k := New(Options{Path: path, Logger: logger, Uptime: func() time.Duration { return time.Hour }})
+		k := Open(Options{Path: path, Logger: logger, Uptime: func() time.Duration { return time.Hour }})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() {
@@ -361,7 +361,7 @@ func TestKmsgIsTriedAgain(t *testing.T) {
 // A log that is opened again has the lines of before: none is reported twice, and what was missed is old.
 func TestKmsgOpenedAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kmsg")
-	k := New(Options{Path: path, Clock: func() time.Time { return kmsgNow }, Uptime: func() time.Duration { return time.Hour }})
+	k := Open(Options{Path: path, Clock: func() time.Time { return kmsgNow }, Uptime: func() time.Duration { return time.Hour }})
 	for _, c := range []struct {
 		lines string
 		want  []string
@@ -397,7 +397,7 @@ func TestKmsgOpenedAgain(t *testing.T) {
 
 // TestKmsgOverrun: lines that the kernel overwrote are counted as lost, and reading goes on.
 func TestKmsgOverrun(t *testing.T) {
-	k := New(Options{Clock: func() time.Time { return kmsgNow }, Uptime: func() time.Duration { return time.Hour }})
+	k := Open(Options{Clock: func() time.Time { return kmsgNow }, Uptime: func() time.Duration { return time.Hour }})
 	answers := []struct {
 		text string
 		err  error

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"time"
+
+	toolkit "github.com/prometheus/exporter-toolkit/web"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
+	"github.com/gpu-exporter/gpu-exporter/internal/proc"
+	"github.com/gpu-exporter/gpu-exporter/podmap"
+	"github.com/gpu-exporter/gpu-exporter/podmap/slurm"
+	"github.com/gpu-exporter/gpu-exporter/rooms"
+)
+
+// config holds the flags. Every flag may also be set by the environment: --poll.fast is GPU_EXPORTER_POLL_FAST.
+type config struct {
+	rooms.Common
+	checks []func(*rooms.Common) error
+	opens  []func(*plan) (*rooms.Room, error)
+
+	node string
+
+	library string
+	sysfs   string
+	procfs  string
+	cgroup  string
+
+	podLogs, containerLogs string
+
+	visible bool
+
+	jobDir     string
+	jobNumbers bool
+
+	kubeletSocket  string
+	gpuIDResources []string
+	checkpoint     string
+	draCheckpoint  string
+	resourceSlices bool
+	annotations    bool
+	apiServer      string
+	tokenFile      string
+	caFile         string
+	podLabels      []string
+	dev            string
+
+	docker, podman string
+
+	fractions, mpsNamespaces string
+
+	deadline time.Duration
+
+	compat string
+	// compatAddress is one of the addresses of web as well.
+	compatAddress, compatShared string
+	compatLabels                []string
+	accounts, processes         int
+	links                       bool
+	metrics                     catalog.Selection
+	web                         *toolkit.FlagConfig
+}
+
+// part is one line of the list of parts: of the program itself, or an optional one.
+type part struct {
+	own  func(*plan) (*rooms.Room, error)
+	room rooms.New
+}
+
+// plan is what the program's own parts prepare beside the optional ones.
+type plan struct {
+	rooms.Plan
+	c *config
+
+	pods           *podmap.Map  // nil without a kubelet
+	finder         *proc.Finder // nil without the host's PID namespace
+	processMetrics *processMetrics
+	jobs           *slurm.Jobs
+	page           *compat.Page
+	// allocationsChanged makes the next poll early; it is set before anything runs.
+	allocationsChanged func()
+}

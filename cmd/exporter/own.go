@@ -1,0 +1,228 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/account"
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/host"
+	"github.com/gpu-exporter/gpu-exporter/internal/proc"
+	"github.com/gpu-exporter/gpu-exporter/podmap"
+	"github.com/gpu-exporter/gpu-exporter/podmap/deviceid"
+	"github.com/gpu-exporter/gpu-exporter/podmap/slurm"
+	"github.com/gpu-exporter/gpu-exporter/podmap/source"
+	"github.com/gpu-exporter/gpu-exporter/rooms"
+)
+
+func kubelet(p *plan) (*rooms.Room, error) {
+	r := &rooms.Room{}
+	if p.Kubelet {
+		o := podmap.Options{Socket: p.c.kubeletSocket, Interval: p.KubeletPoll, Timeout: p.Deadline, MaxAge: p.MaxAge,
+			DirectResources: p.c.gpuIDResources, PodLabels: p.c.podLabels, Checkpoint: p.c.checkpoint,
+			DRACheckpoint: p.c.draCheckpoint, Fractions: p.c.fractions, Leases: p.c.mpsNamespaces,
+			ContainerLogs: p.c.containerLogs, Dev: p.c.dev, Logger: p.Logger, Clock: p.Clock,
+			Polled: func() { p.allocationsChanged() }}
+		api := &source.APIOptions{Node: p.c.node, Server: p.c.apiServer, TokenFile: p.c.tokenFile, CAFile: p.c.caFile}
+		if p.c.annotations {
+			o.API = api
+		}
+		if p.c.resourceSlices {
+			o.Slices = api
+		}
+		pods := podmap.New(o)
+		p.pods, p.Finder.Pods, p.Sampler.Resolver = pods, pods, pods
+		r.Loops = append(r.Loops, pods.Run)
+		r.Polls = append(r.Polls, func(ctx context.Context) { _ = pods.Poll(ctx) })
+		r.Watches = append(r.Watches, pods.Watch)
+	}
+	r.Feature("ownership", "Allocation of GPUs to pods: set --kubelet and mount the directory of the kubelet's PodResources "+
+		"socket. To Slurm jobs: set --slurm.job-mapping-dir.", true, rooms.Always(p.Kubelet || p.c.jobDir != ""))
+	return r, nil
+}
+
+func slurmJobs(p *plan) (*rooms.Room, error) {
+	if p.c.jobDir == "" {
+		return &rooms.Room{}, nil
+	}
+	p.Finder.Slurm = true
+	p.jobs = slurm.New(slurm.Options{Dir: p.c.jobDir, Timeout: p.Deadline, MaxAge: p.MaxAge, Logger: p.Logger,
+		Clock: p.Clock})
+	p.Sampler.Resolver = allocations{p.pods, p.jobs}
+	return &rooms.Room{Loops: []func(context.Context){rooms.Repeat(p.KubeletPoll, p.jobs.Poll)},
+		Polls: []func(context.Context){p.jobs.Poll}}, nil
+}
+
+func engines(p *plan) (*rooms.Room, error) {
+	r := &rooms.Room{}
+	for _, o := range []proc.EngineOptions{{Kind: proc.Docker, Socket: p.c.docker}, {Kind: proc.Podman, Socket: p.c.podman}} {
+		if o.Socket == "" {
+			continue
+		}
+		o.Timeout, o.Clock, o.Logger = p.Deadline, p.Clock, p.Logger
+		n := proc.NewEngine(o)
+		p.Finder.Engines = append(p.Finder.Engines, n)
+		r.Loops = append(r.Loops, n.Run)
+		r.Polls = append(r.Polls, func(ctx context.Context) { _ = n.Poll(ctx) })
+		r.Source(n.Source)
+	}
+	return r, nil
+}
+
+// processes finds the containers of processes. Its features are those of everything that processes are found by.
+func processes(p *plan) (*rooms.Room, error) {
+	var hostPIDs atomic.Bool // false until the namespace is known
+	p.Driver.Accounts = hostPIDs.Load
+	o := p.Finder
+	o.JobNumbers = p.c.jobNumbers
+	finder := &users{Finder: proc.New(o), verified: &hostPIDs}
+	first := finder.ready()
+	r := &rooms.Room{}
+	if first == nil || errors.Is(first, host.ErrHung) {
+		p.Sampler.Users, p.Sampler.Command, p.finder = finder, finder.Command, finder.Finder
+		r.Loops = append(r.Loops, finder.Watch)
+		r.Sources = append(r.Sources, finder.Sources)
+	}
+	p.NoProcesses = func() error {
+		if errors.Is(first, host.ErrHung) {
+			return finder.problem
+		}
+		return first
+	}
+	p.NoNumbers = finder.JobNumbers
+	r.Feature("processes", "Use of shared GPUs per container: run in the host's PID namespace.", true,
+		func() (bool, string) { return p.NoProcesses() == nil, rooms.Text(p.NoProcesses()) })
+	r.Feature("process_names", "Pods of processes: enable the processes feature, and mount "+p.c.podLogs+" and "+p.c.containerLogs+
+		" read-only (only file names are read); or set --kubelet.checkpoint or --kubernetes.pods, which cover pods with one "+
+		"GPU container.", p.Kubelet, func() (bool, string) {
+		return p.NoProcesses() == nil && (finder.LogNames() || p.c.checkpoint != "" || p.c.annotations), ""
+	})
+	r.Feature("device_checkpoint", "GPUs of sharing schemes whose device IDs do not identify them, and pod UIDs: set "+
+		"--kubelet.checkpoint and mount its directory read-only.", p.Kubelet, rooms.Always(p.c.checkpoint != ""))
+	r.Feature("pod_metadata", "GPUs that schedulers record in annotations, and owners of pods: set --kubernetes.pods, with a "+
+		"token that may list and watch pods.", p.Kubelet, rooms.Always(p.c.annotations))
+	named := len(p.Finder.Engines) > 0
+	r.Feature("container_names", "Names of containers outside pods, docker/NAME instead of docker/ID: set --docker.socket or "+
+		"--podman.socket and mount the socket; write access to it amounts to root on the node.", !p.Kubelet || named, rooms.Always(named))
+	return r, nil
+}
+
+func containerVisible(p *plan) (*rooms.Room, error) {
+	r := &rooms.Room{}
+	first := p.NoProcesses() // it is not started later
+	state := func() gpu.Source { return gpu.Source{Message: rooms.Text(first)} }
+	if p.c.visible && first == nil {
+		scanner := proc.NewVisibleScanner(proc.ScannerOptions{Finder: p.Finder, Interval: p.Slow, Named: deviceid.Visible,
+			Logger: p.Logger})
+		p.Sampler.VisibleScanner, state = scanner, scanner.Source
+		r.Loops = append(r.Loops, rooms.Repeat(p.Slow, scanner.Scan))
+		r.Polls = append(r.Polls, scanner.Scan)
+		r.Source(scanner.Source)
+	}
+	r.Feature("container_visible", "GPUs visible in each container: set --containers.visible, the host's PID namespace and the "+
+		"capability SYS_PTRACE.", true, func() (bool, string) {
+		if s := state(); s.Up || p.c.visible {
+			return s.Up, s.Message
+		}
+		return false, ""
+	})
+	return r, nil
+}
+
+func cgroups(p *plan) (*rooms.Room, error) {
+	r := &rooms.Room{}
+	if p.c.cgroup != "" {
+		scanner := proc.NewCgroupScanner(proc.CgroupOptions{Root: p.c.cgroup, Finder: p.Finder, Interval: p.Medium})
+		p.Driver.Cgroups, p.Sampler.Cgroups = scanner.Paths, scanner
+		r.Loops = append(r.Loops, rooms.Repeat(p.Medium, scanner.Scan))
+		r.Polls = append(r.Polls, scanner.Scan)
+		r.Sources = append(r.Sources, func() []gpu.Source {
+			if s, offered := scanner.Source(); offered {
+				return []gpu.Source{s}
+			}
+			return nil
+		})
+	}
+	r.Feature("slurm_job_numbers", "Numbers of Slurm jobs whose cgroups contain a SLUID: set --slurm.job-numbers, the host's PID "+
+		"namespace and the capability SYS_PTRACE.", !p.Kubelet || p.jobs != nil || p.c.jobNumbers, func() (bool, string) {
+		if !p.c.jobNumbers {
+			return false, ""
+		}
+		err := cmp.Or(p.NoProcesses(), p.NoNumbers())
+		return err == nil, rooms.Text(err)
+	})
+	return r, nil
+}
+
+func compatPage(p *plan) (_ *rooms.Room, err error) {
+	if p.c.compat != "" {
+		if p.page, err = compat.New(compat.Options{Release: compat.Release(p.c.compat), Copies: p.c.compatShared == "copies",
+			PodLabels: p.c.podLabels, DeviceLabels: p.c.compatLabels}); err != nil {
+			return nil, fmt.Errorf("--compat: %w", err)
+		}
+		p.Sampler.Published = p.page.Published
+	}
+	return &rooms.Room{}, nil
+}
+
+// own are the metrics of this process.
+func own(p *plan) (*rooms.Room, error) {
+	return &rooms.Room{Loops: []func(context.Context){rooms.Repeat(p.Medium, p.processMetrics.update)}}, nil
+}
+
+// allocations merges the allocations of pods and Slurm jobs.
+type allocations struct {
+	pods *podmap.Map // nil without a kubelet
+	jobs *slurm.Jobs // nil without a job mapping
+}
+
+func (a allocations) Allocations(inv *gpu.Inventory) gpu.Allocations {
+	switch {
+	case a.pods == nil:
+		return a.jobs.Allocations(inv)
+	case a.jobs == nil:
+		return a.pods.Allocations(inv)
+	}
+	return a.jobs.Merge(a.pods.Allocations(inv), inv)
+}
+
+// users resolves processes once the namespace of PIDs is known to be the host's.
+type users struct {
+	*proc.Finder
+	verified *atomic.Bool
+	problem  error
+}
+
+func (u *users) ready() error {
+	if !u.verified.Load() {
+		u.problem = u.HostPID()
+		u.verified.Store(u.problem == nil)
+	}
+	return u.problem
+}
+
+func (u *users) Expect(pids []int) {
+	if u.ready() == nil {
+		u.Finder.Expect(pids)
+	}
+}
+
+func (u *users) Find(pid int) account.User {
+	if u.ready() != nil {
+		return account.User{Reason: gpu.UnattributedUnresolved}
+	}
+	c, owner := u.Finder.Find(pid)
+	who := account.User{Container: c, MPS: u.NamedMPS(pid)}
+	switch owner {
+	case proc.Owned:
+	case proc.Host:
+		who.Reason = gpu.UnattributedHost
+	default:
+		who.Reason = gpu.UnattributedUnresolved
+	}
+	return who
+}

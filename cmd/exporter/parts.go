@@ -1,0 +1,41 @@
+package main
+
+import (
+	"github.com/alecthomas/kingpin/v2"
+
+	"github.com/gpu-exporter/gpu-exporter/rooms"
+	"github.com/gpu-exporter/gpu-exporter/rooms/kmsg"
+)
+
+// parts are the parts of the program in the order in which they are opened. Without its line here, its import and its
+// folder, the rest of the program builds and runs.
+var parts = []part{
+	{own: kubelet},
+	{own: slurmJobs},
+	{own: engines},
+	{own: processes},
+	{own: containerVisible},
+	{own: cgroups},
+	{room: kmsg.New},
+	{own: compatPage},
+	{own: metricSelection},
+	{own: own},
+}
+
+// open adds the flags of the parts and returns what checks them and what opens the parts.
+func open(app *kingpin.Application) (checks []func(*rooms.Common) error, opens []func(*plan) (*rooms.Room, error)) {
+	for _, p := range parts {
+		if p.own != nil {
+			opens = append(opens, p.own)
+			continue
+		}
+		optional := p.room(app)
+		if optional.Check != nil {
+			checks = append(checks, optional.Check)
+		}
+		if optional.Open != nil {
+			opens = append(opens, func(p *plan) (*rooms.Room, error) { return optional.Open(&p.Plan) })
+		}
+	}
+	return checks, opens
+}

@@ -1,0 +1,119 @@
+// Package rooms is all that cmd/exporter and an optional part of it know of each other: the flags and options that a part
+// adds to before the program is assembled, and what it adds to the running program. Each part is a package below this one,
+// which only the list of cmd/exporter imports: without its line and its folder the rest builds and runs.
+package rooms
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/nvml"
+	"github.com/gpu-exporter/gpu-exporter/internal/proc"
+	"github.com/gpu-exporter/gpu-exporter/internal/sampler"
+)
+
+// New adds the flags of a part to those of the program, and returns the part.
+type New func(flags *kingpin.Application) Part
+
+// Part is an optional part of the program. What it lacks is nil.
+type Part struct {
+	// Check rejects, after parsing, flags that cannot work together.
+	Check func(*Common) error
+	// Open adds to the plan and returns what runs; it starts nothing.
+	Open func(*Plan) (*Room, error)
+}
+
+// Common are the flags that several parts read.
+type Common struct {
+	Kubelet     bool // whether the kubelet is queried
+	KubeletPoll time.Duration
+	MaxAge      time.Duration // of the kubelet's last response
+
+	Fast, Medium, Slow time.Duration // intervals of the poll groups
+
+	Logger *slog.Logger
+}
+
+// Plan is what the parts prepare before the program is assembled.
+type Plan struct {
+	*Common
+	Clock func() time.Time
+	// Deadline replaces those of all reads of the node's files and sockets, where tests set it; 0: their own.
+	Deadline time.Duration
+
+	Driver  nvml.Options
+	Sampler sampler.Options
+	Finder  proc.Options
+
+	// Event takes an XID of another data source than the driver; it is set before anything runs.
+	Event func(gpu.XIDEvent)
+	// NoProcesses is why processes cannot be looked up; nil where they can.
+	NoProcesses func() error
+	NoNumbers   func() error // why job numbers are not known
+}
+
+// Room is what a part adds to the running program; what it lacks is nil.
+type Room struct {
+	Loops    []func(context.Context) // none can fail: no data source ends the program
+	Polls    []func(context.Context)
+	Watches  []func(context.Context) // follow events beside the polls
+	Sources  []func() []gpu.Source
+	Features []func() (f gpu.Feature, offered bool) // one that is not offered here is not reported
+	// Fixes are the settings that enable a source or feature, by its name.
+	Fixes map[string]Fix
+}
+
+// Platform is where the exporter runs: it decides what its user can type.
+type Platform int
+
+// The platforms.
+const (
+	Kubernetes Platform = iota
+	Container
+	Host
+)
+
+// Fix is a setting in the form of each platform; empty where there is none.
+type Fix [Host + 1]string
+
+// Ptrace is the setting that allows to read what processes have open and mounted.
+func Ptrace() Fix {
+	return Fix{"hostPID: true; securityContext: {capabilities: {drop: [ALL], add: [SYS_PTRACE]}, " +
+		"appArmorProfile: {type: Unconfined}}", // without AppArmor its setting has no effect
+		"--pid host --cap-add SYS_PTRACE --security-opt apparmor=unconfined",
+		"[Service] AmbientCapabilities=CAP_SYS_PTRACE CapabilityBoundingSet=CAP_SYS_PTRACE (systemctl edit gpu-exporter)"}
+}
+
+// Feature adds a feature; reason is why it is off.
+func (r *Room) Feature(name, hint string, offered bool, on func() (on bool, reason string)) {
+	r.Features = append(r.Features, func() (gpu.Feature, bool) {
+		is, reason := on()
+		if is {
+			return gpu.Feature{Name: name, State: gpu.FeatureOn}, offered
+		}
+		if reason != "" {
+			reason = " Reason: " + reason + "."
+		}
+		return gpu.Feature{Name: name, State: gpu.FeatureLocked, Hint: hint + reason}, offered
+	})
+}
+
+// Source adds the health of a data source.
+func (r *Room) Source(s func() gpu.Source) {
+	r.Sources = append(r.Sources, func() []gpu.Source { return []gpu.Source{s()} })
+}
+
+// Always is a feature that does not change.
+func Always(on bool) func() (bool, string) { return func() (bool, string) { return on, "" } }
+
+// Text is the reason of a feature that an error keeps off.
+func Text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
