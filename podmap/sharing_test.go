@@ -14,13 +14,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
-	"github.com/gpu-exporter/gpu-exporter/podmap/deviceid"
-	"github.com/gpu-exporter/gpu-exporter/podmap/slurm"
-	"github.com/gpu-exporter/gpu-exporter/podmap/source"
 	"google.golang.org/protobuf/proto"
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/podmap/deviceid"
+	"github.com/gpu-exporter/gpu-exporter/podmap/source"
 )
 
 const sharingDir = "../testdata/sharing"
@@ -41,7 +41,6 @@ type sharingCase struct {
 	links             map[string]string
 	dra               string
 	slices            []string
-	jobs              map[string]string // ids by file of the job mapping
 	maps              map[string]string // records of the GPU fractioning operator by file
 	leases            string
 	logs              []string            // names of container logs
@@ -175,11 +174,7 @@ func readSharing(t testing.TB, path string) *sharing {
 				continue
 			}
 			c.slices = append(c.slices, rest)
-		case "jobs":
-			if c.jobs == nil {
-				c.jobs = map[string]string{}
-			}
-			c.jobs[fields[0]] = strings.Join(fields[1:], "\n") + "\n"
+		case "jobs": // of rooms/slurm
 		case "map":
 			if c.maps == nil {
 				c.maps = map[string]string{}
@@ -293,18 +288,6 @@ func (c *sharingCase) setUp(t testing.TB, mode string, now *clock) (*Map, *fakeK
 	return m, k
 }
 
-// mapping lays the case's job mapping out.
-func (c *sharingCase) mapping(t testing.TB, now *clock) *slurm.Jobs {
-	t.Helper()
-	dir := t.TempDir()
-	for name, ids := range c.jobs {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(ids), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return slurm.New(slurm.Options{Dir: dir, Clock: now.time})
-}
-
 // podsOf are the pods as a watch keeps them.
 func podsOf(pods []map[string]any) *source.Pods {
 	out := map[gpu.PodName]*source.Pod{}
@@ -362,7 +345,7 @@ func sharingLines(h gpu.Allocations) []string {
 	return out
 }
 
-var sharingModes = []string{"socket", "checkpoint", "annotation", "both", "dra", "slices", "jobs", "map"}
+var sharingModes = []string{"socket", "checkpoint", "annotation", "both", "dra", "slices", "map"}
 
 // wanted is the result of a mode.
 func (c *sharingCase) wanted(mode string) []string {
@@ -400,28 +383,23 @@ func TestEverySharingScheme(t *testing.T) {
 					t.Errorf("%s: nothing is wanted of the socket", c.name)
 				}
 				for _, mode := range sharingModes {
-					if mode == "dra" && c.dra == "" || mode == "slices" && c.slices == nil || mode == "jobs" && c.jobs == nil ||
+					if mode == "dra" && c.dra == "" || mode == "slices" && c.slices == nil ||
 						mode == "map" && c.maps == nil {
 						continue
 					}
 					inv, now := sharingNode(s.plain), newClock()
 					m, k := c.setUp(t, mode, now)
-					jobs := c.mapping(t, now)
 					check := func(when string) gpu.Allocations {
 						t.Helper()
 						if err := m.Poll(t.Context()); err != nil {
 							t.Fatal(err)
 						}
 						h := m.Allocations(inv)
-						if mode == "jobs" {
-							jobs.Poll(t.Context())
-							h = jobs.Merge(h, inv)
-						}
 						if got, want := sharingLines(h), c.wanted(mode); !slices.Equal(got, want) {
 							t.Errorf("%s, %s, %s:\n\t%s\nwant\n\t%s", c.name, mode, when, strings.Join(got, "\n\t"),
 								strings.Join(want, "\n\t"))
 						}
-						if list := m.Unrecognized(); len(list) > 0 && mode != "jobs" && len(h.Unresolved) == 0 {
+						if list := m.Unrecognized(); len(list) > 0 && len(h.Unresolved) == 0 {
 							t.Errorf("%s, %s: all is resolved, unrecognized are %+v", c.name, mode, list)
 						}
 						sound(t, inv, c, h)
@@ -464,11 +442,6 @@ func sound(t testing.TB, inv *gpu.Inventory, c *sharingCase, h gpu.Allocations) 
 	for _, line := range c.lists {
 		listed[strings.Fields(line)[0]] = true
 	}
-	for _, ids := range c.jobs {
-		for id := range strings.FieldsSeq(ids) {
-			listed["/slurm/"+id+"/"] = true
-		}
-	}
 	sums := map[gpu.UUID]float64{}
 	for _, x := range h.List {
 		dev, ok := inv.ByUUID(x.GPU)
@@ -499,7 +472,7 @@ func TestEveryRowHasAFixture(t *testing.T) {
 	for _, s := range allSharing(t) {
 		for _, c := range s.cases {
 			text += strings.Join(c.lists, "\n") + "\n"
-			for _, mode := range sharingModes {
+			for _, mode := range append(sharingModes, "jobs") {
 				text += strings.Join(c.want[mode], "\n") + "\n"
 			}
 		}

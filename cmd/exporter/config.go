@@ -9,7 +9,6 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
 	"github.com/gpu-exporter/gpu-exporter/internal/proc"
 	"github.com/gpu-exporter/gpu-exporter/podmap"
-	"github.com/gpu-exporter/gpu-exporter/podmap/slurm"
 	"github.com/gpu-exporter/gpu-exporter/rooms"
 )
 
@@ -29,9 +28,6 @@ type config struct {
 	podLogs, containerLogs string
 
 	visible bool
-
-	jobDir     string
-	jobNumbers bool
 
 	kubeletSocket  string
 	gpuIDResources []string
@@ -75,7 +71,6 @@ type plan struct {
 	pods           *podmap.Map  // nil without a kubelet
 	finder         *proc.Finder // nil without the host's PID namespace
 	processMetrics *processMetrics
-	jobs           *slurm.Jobs
 	page           *compat.Page
 	// allocationsChanged makes the next poll early; it is set before anything runs.
 	allocationsChanged func()

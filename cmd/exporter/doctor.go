@@ -219,7 +219,7 @@ func (d *report) checkSources(c *config, v *gpu.View, fix func(string) string) {
 	}
 	switch {
 	case c.Kubelet:
-	case c.jobDir != "":
+	case slices.ContainsFunc(v.Sources, func(s gpu.Source) bool { return s.Name == gpu.SourceJobs }):
 		d.add("kubelet", severityInfo, "--kubelet", "disabled by --no-kubelet; GPU allocations come from Slurm")
 	default:
 		d.add("kubelet", severityInfo, "--kubelet, or --slurm.job-mapping-dir=PATH on a Slurm node",
@@ -381,17 +381,12 @@ func fixesOn(c *config, fixes map[string]rooms.Fix, on rooms.Platform) func(stri
 		gpu.SourcePodResources: {"volumes: [{name: pod-resources, hostPath: {path: /var/lib/kubelet/pod-resources}}], " +
 			"mounted read-only at the same path, as uid 0 (chart: features.ownership=true); without a kubelet run with " +
 			"--no-kubelet"},
-		gpu.SourceJobs: {"volumes: [{name: job-mapping, hostPath: {path: " + c.jobDir + "}}], mounted read-only at the " +
-			"same path (chart: features.slurmJobMapping=" + c.jobDir + ")", "-v " + c.jobDir + ":" + c.jobDir + ":ro",
-			"the Slurm prolog that writes it (deploy/slurm); mkdir -p " + c.jobDir},
 		gpu.SourceVisible: {visible, visible, visible},
 		"GPUs": {"NVIDIA_VISIBLE_DEVICES=all", "--gpus all (Podman: --device nvidia.com/gpu=all)",
 			"read and write access to /dev/nvidia* (unit: SupplementaryGroups=)"},
 		"own_limit": {limited, limited, limited}, "total_too_small": {limited, limited, limited},
 		"wrapped_library":   {wrapped, wrapped, wrapped},
 		"container_visible": {visibleFlag + " (chart: features.containerVisible=true)", visibleFlag, visibleFlag},
-		"slurm_job_numbers": {"--slurm.job-numbers; " + visible, "--slurm.job-numbers; " + visible,
-			"--slurm.job-numbers; " + visible},
 		"processes": {"hostPID: true (chart: features.processes=true)", "--pid host",
 			"[Service] ProtectProc=default (systemctl edit gpu-exporter)"},
 		"container_names": {"--docker.socket=/var/run/docker.sock, and the socket mounted",

@@ -63,14 +63,6 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 		"interval. Requires the host's PID namespace and the capability SYS_PTRACE; "+
 		"of a process's environment, only NVIDIA_VISIBLE_DEVICES is read.").BoolVar(&c.visible)
 
-	app.Flag("slurm.job-mapping-dir", "Directory in which a Slurm prolog records the jobs of each GPU: one file per "+
-		"GPU, named by its NVML index (0) or by index and GPU instance ID (0.3), "+
-		"one job ID per line. Works with or without a kubelet; empty disables it.").StringVar(&c.jobDir)
-	app.Flag("slurm.job-numbers", "Read SLURM_JOB_ID, and nothing else, from the environment of processes whose "+
-		"cgroup contains only the SLUID of their job (Slurm 26.05 and newer); "+
-		"otherwise such jobs are named by their SLUID. Requires the host's PID namespace and the capability "+
-		"SYS_PTRACE.").BoolVar(&c.jobNumbers)
-
 	app.Flag("kubelet", "Query the kubelet for the GPUs allocated to each pod.").Default("true").BoolVar(&c.Kubelet)
 	app.Flag("kubelet.socket", "The kubelet's PodResources socket. Mount its directory, not the socket: the kubelet "+
 		"recreates it on restart.").

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +13,6 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/proc"
 	"github.com/gpu-exporter/gpu-exporter/podmap"
 	"github.com/gpu-exporter/gpu-exporter/podmap/deviceid"
-	"github.com/gpu-exporter/gpu-exporter/podmap/slurm"
 	"github.com/gpu-exporter/gpu-exporter/podmap/source"
 	"github.com/gpu-exporter/gpu-exporter/rooms"
 )
@@ -41,20 +39,8 @@ func kubelet(p *plan) (*rooms.Room, error) {
 		r.Watches = append(r.Watches, pods.Watch)
 	}
 	r.Feature("ownership", "Allocation of GPUs to pods: set --kubelet and mount the directory of the kubelet's PodResources "+
-		"socket. To Slurm jobs: set --slurm.job-mapping-dir.", true, rooms.Always(p.Kubelet || p.c.jobDir != ""))
+		"socket. To Slurm jobs: set --slurm.job-mapping-dir.", true, func() (bool, string) { return p.Sampler.Resolver != nil, "" })
 	return r, nil
-}
-
-func slurmJobs(p *plan) (*rooms.Room, error) {
-	if p.c.jobDir == "" {
-		return &rooms.Room{}, nil
-	}
-	p.Finder.Slurm = true
-	p.jobs = slurm.New(slurm.Options{Dir: p.c.jobDir, Timeout: p.Deadline, MaxAge: p.MaxAge, Logger: p.Logger,
-		Clock: p.Clock})
-	p.Sampler.Resolver = allocations{p.pods, p.jobs}
-	return &rooms.Room{Loops: []func(context.Context){rooms.Repeat(p.KubeletPoll, p.jobs.Poll)},
-		Polls: []func(context.Context){p.jobs.Poll}}, nil
 }
 
 func engines(p *plan) (*rooms.Room, error) {
@@ -78,7 +64,6 @@ func processes(p *plan) (*rooms.Room, error) {
 	var hostPIDs atomic.Bool // false until the namespace is known
 	p.Driver.Accounts = hostPIDs.Load
 	o := p.Finder
-	o.JobNumbers = p.c.jobNumbers
 	finder := &users{Finder: proc.New(o), verified: &hostPIDs}
 	first := finder.ready()
 	r := &rooms.Room{}
@@ -147,14 +132,6 @@ func cgroups(p *plan) (*rooms.Room, error) {
 			return nil
 		})
 	}
-	r.Feature("slurm_job_numbers", "Numbers of Slurm jobs whose cgroups contain a SLUID: set --slurm.job-numbers, the host's PID "+
-		"namespace and the capability SYS_PTRACE.", !p.Kubelet || p.jobs != nil || p.c.jobNumbers, func() (bool, string) {
-		if !p.c.jobNumbers {
-			return false, ""
-		}
-		err := cmp.Or(p.NoProcesses(), p.NoNumbers())
-		return err == nil, rooms.Text(err)
-	})
 	return r, nil
 }
 
@@ -172,22 +149,6 @@ func compatPage(p *plan) (_ *rooms.Room, err error) {
 // own are the metrics of this process.
 func own(p *plan) (*rooms.Room, error) {
 	return &rooms.Room{Loops: []func(context.Context){rooms.Repeat(p.Medium, p.processMetrics.update)}}, nil
-}
-
-// allocations merges the allocations of pods and Slurm jobs.
-type allocations struct {
-	pods *podmap.Map // nil without a kubelet
-	jobs *slurm.Jobs // nil without a job mapping
-}
-
-func (a allocations) Allocations(inv *gpu.Inventory) gpu.Allocations {
-	switch {
-	case a.pods == nil:
-		return a.jobs.Allocations(inv)
-	case a.jobs == nil:
-		return a.pods.Allocations(inv)
-	}
-	return a.jobs.Merge(a.pods.Allocations(inv), inv)
 }
 
 // users resolves processes once the namespace of PIDs is known to be the host's.

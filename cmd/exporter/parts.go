@@ -5,13 +5,14 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/rooms"
 	"github.com/gpu-exporter/gpu-exporter/rooms/kmsg"
+	"github.com/gpu-exporter/gpu-exporter/rooms/slurm"
 )
 
 // parts are the parts of the program in the order in which they are opened. Without its line here, its import and its
 // folder, the rest of the program builds and runs.
 var parts = []part{
 	{own: kubelet},
-	{own: slurmJobs},
+	{room: slurm.New},
 	{own: engines},
 	{own: processes},
 	{own: containerVisible},

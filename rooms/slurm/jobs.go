@@ -45,8 +45,8 @@ type Jobs struct {
 	last    host.Record[*mapping]
 }
 
-// New returns a Jobs; it reads nothing yet.
-func New(o Options) *Jobs {
+// Open returns a Jobs; it reads nothing yet.
+func Open(o Options) *Jobs {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}

@@ -35,7 +35,7 @@ type jobDir struct {
 
 func newJobDir(t *testing.T) *jobDir {
 	f := &jobDir{t: t, dir: t.TempDir(), now: time.Unix(1e9, 0)}
-	f.jobs = New(Options{Dir: f.dir, Clock: func() time.Time { return f.now }})
+	f.jobs = Open(Options{Dir: f.dir, Clock: func() time.Time { return f.now }})
 	return f
 }
 
@@ -136,7 +136,7 @@ func TestJobFilesThatAreNone(t *testing.T) {
 }
 
 func TestDefaultClock(t *testing.T) {
-	j := New(Options{Dir: t.TempDir()})
+	j := Open(Options{Dir: t.TempDir()})
 	j.Poll(t.Context())
 	if h := j.Allocations(node()); !h.Known || !h.Sources[0].LastSuccess.Present() {
 		t.Errorf("%+v", h)

@@ -174,7 +174,7 @@ func TestHealthOfTheMapping(t *testing.T) {
 	dir := t.TempDir()
 	now := time.Unix(1e9, 0)
 	tick := time.Duration(0)
-	j := New(Options{Dir: dir, MaxAge: time.Minute, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	j := Open(Options{Dir: dir, MaxAge: time.Minute, Logger: slog.New(slog.NewTextHandler(&log, nil)),
 		Clock: func() time.Time { now = now.Add(tick); return now }})
 	source := func() gpu.Source { return j.Allocations(node()).Sources[0] }
 	write := func(name, text string) {
