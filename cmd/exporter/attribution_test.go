@@ -510,3 +510,39 @@ func lifeOfMIGInstances(t *testing.T) {
 		t.Errorf("the GPU was busy for %v s, its instances for %v", total, want)
 	}
 }
+
+// layoutWithoutNotice divides a GPU anew without a pending mode, which the driver announces nowhere: right after the slow poll
+// group has read the layout, one instance stays and two are replaced. What the readings contradict is read at once: of
+// 60 s less than two polls are unknown, and each instance has its work.
+func layoutWithoutNotice(t *testing.T) {
+	in := func(gi, uuid, start, size int, profile string) string {
+		return fmt.Sprintf("gi=%d profile=%s start=%d size=%d uuid=MIG-0000000%d-0000-4000-8000-000000000000", gi, profile, start,
+			size, uuid)
+	}
+	var pods strings.Builder
+	for _, uuid := range []int{1, 3, 4} {
+		fmt.Fprintf(&pods, "pod team/p%d container c nvidia.com/gpu=MIG-0000000%d-0000-4000-8000-000000000000 pids=%d\n", uuid, uuid, 5000+uuid)
+	}
+	stays := in(1, 1, 0, 4, "3g.40gb")
+	text := oneGPU + "mig gpu=0 layout=\"" + stays + " ; " + in(2, 2, 4, 4, "3g.40gb") + "\"\n" +
+		"at 63s gpu 0 mig apply layout=\"" + stays + " ; " + in(5, 3, 4, 2, "2g.20gb") + " ; " + in(9, 4, 6, 1, "1g.10gb") + "\"\n" +
+		"process gpu=0 pid=5001 gi=1 memory=1GiB busy=50% period=1s\n" +
+		"process gpu=0 pid=5002 gi=2 memory=1GiB busy=90% period=1s to=63s\n" +
+		"process gpu=0 pid=5003 gi=5 memory=1GiB busy=60% period=1s from=64s\n" +
+		"process gpu=0 pid=5004 gi=9 memory=1GiB busy=80% period=1s from=64s\n"
+	st := play(t, parseScenario(t, text), "allocatable nvidia.com/gpu MIG-1\n"+pods.String())
+	before := st.watched(62 * time.Second)
+	now := st.watched(60 * time.Second)
+	for uuid, want := range map[int]float64{1: 30, 3: 34.8, 4: 46.4} {
+		match := fmt.Sprintf(`mig_uuid="MIG-0000000%d-`, uuid)
+		got := sum(now.match("gpu_mig_busy_seconds_total", match)) - sum(before.match("gpu_mig_busy_seconds_total", match))
+		if math.Abs(got-want) > 0.1*want {
+			t.Errorf("instance %d was busy for %.1f s, and shows %.1f s", uuid, want, got)
+		}
+	}
+	unknown := sum(now.match("gpu_time_seconds_total", `state="unknown"`)) - sum(before.match("gpu_time_seconds_total", `state="unknown"`))
+	t.Logf("%.1f of 60 s are unknown", unknown)
+	if unknown > 6 {
+		t.Errorf("%.1f of 60 s are unknown", unknown)
+	}
+}

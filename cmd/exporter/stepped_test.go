@@ -97,6 +97,7 @@ func TestScenarios(t *testing.T) {
 		"MIGLayoutChanges":                    migLayoutChanges,
 		"StoppedProcess":                      stoppedProcess,
 		"LifeOfMIGInstances":                  lifeOfMIGInstances,
+		"LayoutWithoutNotice":                 layoutWithoutNotice,
 		"SlowCallIsWaitedFor":                 slowCallIsWaitedFor,
 		"Bandwidth":                           bandwidth,
 		"DutyCycleIsExactAtAnyScrapeInterval": dutyCycleIsExactAtAnyScrapeInterval,

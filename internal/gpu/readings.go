@@ -89,6 +89,8 @@ type Fast struct {
 
 	GPM       Opt[GPM]
 	Instances []InstanceFast
+	// LayoutStale: a reading contradicts the MIG layout of the last slow poll group.
+	LayoutStale bool
 }
 
 // InstanceFast is the fast poll group of one MIG GPU instance.
@@ -173,6 +175,8 @@ type Medium struct {
 	// on the GPU (among those visible in this PID namespace).
 	Processes Opt[[]Process]
 	Instances []InstanceMedium
+	// LayoutStale is that of Fast.
+	LayoutStale bool
 }
 
 // InstanceMedium is the medium poll group of one MIG GPU instance.

@@ -101,6 +101,9 @@ func readInstanceGPM(c *GPU, to *gpu.Fast) nvml.Return {
 		if whole(ret) != nil {
 			return ret
 		}
+		if noInstance(ret) {
+			c.suspect(in.GI)
+		}
 		if result != nvml.SUCCESS {
 			result = ret
 		}

@@ -91,3 +91,33 @@ process gpu=0 pid=14 gi=7 memory=1GiB busy=100% period=1s
 		t.Errorf("%d samples allocated", n)
 	}
 }
+
+// TestStaleLayout: what contradicts the layout is reported once for each GPU instance and layout: a sample or the memory of an
+// instance that no longer exists, and a process of one that the layout lacks.
+func TestStaleLayout(t *testing.T) {
+	layout := func(list ...string) string { return "mig apply layout=\"" + strings.Join(list, " ; ") + "\"\n" }
+	const one, two, three = "gi=1 profile=3g.40gb start=0 size=4", "gi=2 profile=1g.10gb start=4 size=1",
+		"gi=3 profile=1g.10gb start=5 size=1"
+	r := playText(t, "gpu 0 board=b\n  GpmQueryDeviceSupport = 1\n  Gpm[1] = 100*util\n"+
+		"mig gpu=0 layout=\""+one+" ; "+two+"\"\n"+
+		"at 10s gpu 0 "+layout(one)+"at 30s gpu 0 "+layout()+"at 50s gpu 0 "+layout(one, three)+
+		"process gpu=0 pid=11 gi=3 memory=1GiB busy=25% period=1s from=50s\n")
+	c := r.open()[0]
+	for _, step := range []struct {
+		at           time.Duration
+		slow         bool
+		fast, medium bool
+	}{
+		{1, true, false, false}, {10, false, true, true}, {12, false, false, false}, // the old handle of the other is refused, too
+		{14, true, false, false}, {30, false, true, false}, {34, true, false, false},
+		{52, false, false, true}, {54, false, false, false}, {56, true, false, false},
+	} {
+		r.at(step.at * time.Second)
+		if step.slow {
+			slow(t, c)
+		}
+		if f, m := fast(t, c).LayoutStale, medium(t, c).LayoutStale; f != step.fast || m != step.medium {
+			t.Errorf("at %d s: fast %v, medium %v", step.at, f, m)
+		}
+	}
+}

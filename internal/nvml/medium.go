@@ -83,6 +83,9 @@ func readInstanceMemory(c *GPU, to *gpu.Medium, read func(*GPU, nvml.Device, *gp
 		if whole(ret) != nil {
 			return ret
 		}
+		if noInstance(ret) {
+			c.suspect(in.GI)
+		}
 		if result != nvml.SUCCESS {
 			result = ret
 		}

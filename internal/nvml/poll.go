@@ -33,6 +33,7 @@ func (c *GPU) Fast(samples bool) (gpu.Fast, error) {
 	if err != nil {
 		return gpu.Fast{}, err
 	}
+	to.LayoutStale, c.mig.stale = c.mig.stale, false
 	return to, nil
 }
 
@@ -55,6 +56,7 @@ func (c *GPU) Medium() (gpu.Medium, error) {
 	if err != nil {
 		return gpu.Medium{}, err
 	}
+	to.LayoutStale, c.mig.stale = c.mig.stale, false
 	return to, nil
 }
 

@@ -37,6 +37,11 @@ func readProcesses(c *GPU, to *gpu.Medium) nvml.Return {
 			return list.finish(ret, to)
 		}
 		if ret == nvml.SUCCESS && list.placed() {
+			for _, p := range list.all {
+				if !slices.ContainsFunc(c.mig.instances, func(in gpu.Instance) bool { return in.GI == p.GI.Or(0) }) {
+					c.suspect(p.GI.Or(0))
+				}
+			}
 			return list.finish(ret, to)
 		}
 		if ret != nvml.SUCCESS && ret != nvml.ERROR_NO_PERMISSION && !notOffered(ret) {

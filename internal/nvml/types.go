@@ -226,6 +226,9 @@ type migState struct {
 	slices int
 	// perInstance: the GPU's process list is denied or without instances, so that each instance's is read.
 	perInstance bool
+	// suspected are the GPU instances whose readings contradict the layout, stale that one did since the last poll group.
+	suspected []int
+	stale     bool
 }
 
 // marginState is the temperature at which a GPU's margin is used up.

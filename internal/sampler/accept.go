@@ -49,7 +49,6 @@ func (s *Sampler) accept(a *reading) {
 	case t.failErr != nil:
 		t.failErr, t.medium.due, t.slow.due = nil, true, true // published again in full
 	}
-	s.checkLayout(t)
 }
 
 func (s *Sampler) acceptFast(a *reading, filter *account.Filter) bool {
@@ -58,6 +57,7 @@ func (s *Sampler) acceptFast(a *reading, filter *account.Filter) bool {
 		return false
 	}
 	t.freshFast = true
+	t.slow.due = t.slow.due || a.fast.LayoutStale
 	if a.samples {
 		s.measureRing(t, a.fast)
 		t.sampled, t.freshSamples = sampledProcesses(a.fast), true
@@ -91,6 +91,7 @@ func (s *Sampler) acceptMedium(a *reading, filter *account.Filter) bool {
 		return false
 	}
 	t.freshMedium = true
+	t.slow.due = t.slow.due || a.medium.LayoutStale
 	now := a.medium.Processes.Or(nil)
 	if slices.ContainsFunc(before, func(p gpu.Process) bool {
 		return !slices.ContainsFunc(now, func(n gpu.Process) bool { return n.PID == p.PID })
@@ -175,19 +176,6 @@ func record[T any](s *Sampler, t *tracked, l *pollGroup[T], value *T, err error,
 	clean(value)
 	l.value, l.succeeded, l.at, l.failures = gpu.Some(value), s.clock, s.now, 0
 	return true
-}
-
-// checkLayout makes the slow poll group due when the fast one lists other instances than the last MIG layout.
-func (s *Sampler) checkLayout(t *tracked) {
-	f, ok := t.fast.value.Get()
-	if !ok || t.layout == nil {
-		return
-	}
-	for _, in := range f.Instances {
-		if !slices.ContainsFunc(t.layout.Instances, func(l gpu.Instance) bool { return l.UUID == in.UUID }) {
-			t.slow.due = true
-		}
-	}
 }
 
 // sampledProcesses lists the processes that a reading attributes busy time to.

@@ -48,6 +48,7 @@ type fakeGPU struct {
 	samples  gpu.Opt[[]gpu.ProcessSample]
 	mig      gpu.Opt[gpu.ModePair]
 	layout   []gpu.Instance
+	staleIn  int                  // the poll group that contradicts the layout, + 1; 0: none does
 	gpm      map[gpu.UUID]float64 // of its instances
 	recovery gpu.Opt[gpu.RecoveryAction]
 	accounts gpu.Opt[[]gpu.ProcessAccount]
@@ -248,6 +249,7 @@ func (c *handle) Fast(samples bool) (gpu.Fast, error) {
 		}
 		f.Instances = append(f.Instances, i)
 	}
+	f.LayoutStale = c.staleIn == pollFast+1
 	return f, nil
 }
 
@@ -258,7 +260,8 @@ func (c *handle) Medium() (gpu.Medium, error) {
 	c.d.mu.Lock()
 	defer c.d.mu.Unlock()
 	return gpu.Medium{Taken: time.Now(), Memory: c.memory, Processes: c.procs, Recovery: c.recovery,
-		Temperature: gpu.Some(gpu.Celsius(50)), Cgroups: slices.Clone(c.cgroups)}, nil
+		Temperature: gpu.Some(gpu.Celsius(50)), Cgroups: slices.Clone(c.cgroups),
+		LayoutStale: c.staleIn == pollMedium+1}, nil
 }
 
 func (c *handle) Slow() (gpu.Slow, error) {
@@ -267,6 +270,7 @@ func (c *handle) Slow() (gpu.Slow, error) {
 	}
 	c.d.mu.Lock()
 	defer c.d.mu.Unlock()
+	c.staleIn = 0
 	return gpu.Slow{Taken: time.Now(), MIGMode: c.mig, Instances: c.layout, NVLinks: c.links}, nil
 }
 

@@ -401,30 +401,6 @@ func TestLinksThatWereNeverUp(t *testing.T) {
 	})
 }
 
-// Instances in the fast reading that the layout lacks make the slow poll group due; nothing else does.
-func TestCheckLayout(t *testing.T) {
-	fast := func(uuids ...gpu.UUID) gpu.Opt[*gpu.Fast] {
-		f := &gpu.Fast{}
-		for _, u := range uuids {
-			f.Instances = append(f.Instances, gpu.InstanceFast{UUID: u})
-		}
-		return gpu.Some(f)
-	}
-	layout := &gpu.Slow{Instances: []gpu.Instance{{UUID: "a"}, {UUID: "b"}}}
-	for name, tt := range map[string]struct {
-		fast   gpu.Opt[*gpu.Fast]
-		layout *gpu.Slow
-		want   bool
-	}{"the same": {fast("a", "b"), layout, false}, "one less": {fast("b"), layout, false}, "another": {fast("a", "c"), layout, true},
-		"none": {fast(), layout, false}, "no layout yet": {fast("a"), nil, false}, "not read": {none[*gpu.Fast](), layout, false}} {
-		dev := &tracked{layout: tt.layout}
-		dev.fast.value = tt.fast
-		if New(Options{}).checkLayout(dev); dev.slow.due != tt.want {
-			t.Errorf("%s: %v", name, dev.slow.due)
-		}
-	}
-}
-
 // An event is of the GPU with its UUID or its address; an event without either is of none. Many of one poll are one line.
 func TestWhoseEvent(t *testing.T) {
 	for name, tt := range map[string]struct {

@@ -189,6 +189,13 @@ func (s *Sampler) allocate() {
 	}
 	now := s.o.Resolver.Allocations(s.inventory)
 	s.pending = gpu.Some(now)
+	if len(now.Unresolved) > 0 && !slices.Equal(now.Unresolved, s.allocations.Unresolved) {
+		for _, t := range s.devs {
+			if t.layout != nil && t.layout.MIGMode.Or(gpu.ModePair{}).Current {
+				t.slow.due = true // it may be an instance that was created since
+			}
+		}
+	}
 	if slices.Equal(now.List, s.allocations.List) { // as in most polls
 		return
 	}

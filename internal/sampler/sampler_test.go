@@ -506,14 +506,25 @@ func TestMIGLayout(t *testing.T) {
 	resolver := &fakeResolver{}
 	bubble(t, d, Options{Resolver: resolver}, func(s *stand) {
 		s.step(3)
-		// A new instance shows in the fast poll group: the layout is read at once, not a minute later.
-		d.with(func() {
-			d.devs[0].layout = []gpu.Instance{{UUID: "MIG-1", GI: 1, Profile: "1g.10gb", Slices: 1, Share: gpu.Some(gpu.Ratio(1. / 7)),
-				Compute: []gpu.ComputeInstance{{UUID: "MIG-1"}}}}
-		})
-		s.step(2)
-		if c := s.dev(0); len(c.Instances) != 1 || c.Instances[0].UUID != "MIG-1" {
-			t.Errorf("%+v", c.Instances)
+		// What contradicts the layout has it read at once, not a minute later.
+		for i, contradict := range []func(){
+			func() { d.devs[0].staleIn = pollFast + 1 }, func() { d.devs[0].staleIn = pollMedium + 1 },
+			func() {
+				resolver.mu.Lock()
+				defer resolver.mu.Unlock()
+				resolver.h = gpu.Allocations{Known: true, Unresolved: []gpu.Unresolved{{Resource: "nvidia.com/gpu", Devices: 1}}}
+			},
+		} {
+			name := gpu.UUID(fmt.Sprintf("MIG-%d", 3-i))
+			d.with(func() {
+				d.devs[0].layout = []gpu.Instance{{UUID: name, GI: 1, Profile: "1g.10gb", Slices: 1, Share: gpu.Some(gpu.Ratio(1. / 7)),
+					Compute: []gpu.ComputeInstance{{UUID: name}}}}
+				contradict()
+			})
+			s.step(7)
+			if c := s.dev(0); len(c.Instances) != 1 || c.Instances[0].UUID != name {
+				t.Errorf("%+v", c.Instances)
+			}
 		}
 		inv := resolver.inv[len(resolver.inv)-1]
 		if dev, in, ok := inv.ByInstance("MIG-1"); !ok || !dev.MIG || in.Profile != "1g.10gb" {
