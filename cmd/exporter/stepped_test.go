@@ -98,6 +98,7 @@ func TestScenarios(t *testing.T) {
 		"StoppedProcess":                      stoppedProcess,
 		"LifeOfMIGInstances":                  lifeOfMIGInstances,
 		"LayoutWithoutNotice":                 layoutWithoutNotice,
+		"FrozenReadings":                      frozenReadings,
 		"SlowCallIsWaitedFor":                 slowCallIsWaitedFor,
 		"Bandwidth":                           bandwidth,
 		"DutyCycleIsExactAtAnyScrapeInterval": dutyCycleIsExactAtAnyScrapeInterval,

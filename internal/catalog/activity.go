@@ -51,7 +51,8 @@ func activity() Group {
 					"between polls, without GPM metrics to resolve that. memory_busy: the driver of an integrated GPU always " +
 					"reports 0. memory: what NVML reports is not the GPU's: own_limit, the exporter's cgroup has a memory limit; " +
 					"wrapped_library, another library intercepts NVML; total_too_small, it contradicts an earlier total, or " +
-					"both the product name and the size of BAR1.",
+					"both the product name and the size of BAR1. sensors: power, temperatures, clocks and utilization are frozen: " +
+					"the driver has reported the same values, and the same energy used or a constant power of a busy GPU, for 2 min.",
 				Labels: []string{"reading", "reason"},
 				Read: availableGPUs(func(c *gpu.GPU, emit gpuEmit) {
 					for _, u := range c.Activity.Unmeasured {

@@ -53,7 +53,10 @@ func (s *Sampler) accept(a *reading) {
 
 func (s *Sampler) acceptFast(a *reading, filter *account.Filter) bool {
 	t := a.dev
-	if !record(s, t, &t.fast, a.fast, a.errs[pollFast], filter.Fast) {
+	if !record(s, t, &t.fast, a.fast, a.errs[pollFast], func(f *gpu.Fast) {
+		filter.Fast(f)
+		t.frozen.fast(f, s.clock)
+	}) {
 		return false
 	}
 	t.freshFast = true
@@ -87,6 +90,9 @@ func (s *Sampler) acceptMedium(a *reading, filter *account.Filter) bool {
 			s.log.Warn("memory readings dropped", "gpu", t.id.UUID, "reason", u.Reason, "detail", u.Detail)
 		}
 		filter.Medium(m)
+		if u, found := t.frozen.medium(m, s.clock); found {
+			s.log.Warn("sensor readings dropped", "gpu", t.id.UUID, "reason", u.Reason, "detail", u.Detail)
+		}
 	}) {
 		return false
 	}

@@ -225,7 +225,8 @@ func (c *handle) Fast(samples bool) (gpu.Fast, error) {
 	}
 	c.d.mu.Lock()
 	defer c.d.mu.Unlock()
-	f := gpu.Fast{Taken: time.Now(), Power: gpu.Some(gpu.Watts(c.power)), Unsampled: !samples}
+	f := gpu.Fast{Taken: time.Now(), Power: gpu.Some(gpu.Watts(c.power)), Unsampled: !samples,
+		Energy: gpu.Some(gpu.Joules(time.Now().Unix()))}
 	if samples {
 		c.rings++
 		f.Utilization = gpu.Some(gpu.Utilization{GPU: gpu.Ratio(c.util)})

@@ -281,6 +281,7 @@ type tracked struct {
 	linksUp                int                // maximum number of NVLinks that were up
 	memory                 gpu.Opt[gpu.Bytes] // total, as last read
 	guard                  account.MemoryGuard
+	frozen                 frozen
 	notOffered             []string
 	// samplesEvery is how often its rings are read, 0 for in every poll; sampledAt is the sampler's clock at the last
 	// read. Until samplesSoon they are read in every poll: processes begin and end.
