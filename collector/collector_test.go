@@ -170,3 +170,49 @@ func BenchmarkFirstGather(b *testing.B) {
 		}
 	}
 }
+
+// Each counter of a series has the time at which the catalog says that it began, in every pass, and none of another.
+func TestCreatedTimestamps(t *testing.T) {
+	v := catalogtest.DistinctView()
+	c := newCollector(t, func() *gpu.View { return v }, catalog.All())
+	for range 2 {
+		families, err := c.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		byName := map[string]*dto.MetricFamily{}
+		for _, f := range families {
+			byName[f.GetName()] = f
+		}
+		counters := 0
+		for _, row := range catalog.All() {
+			want := map[string]float64{}
+			if row.Created != nil {
+				row.Created(v, func(value float64, labels ...string) { want[strings.Join(labels, " ")] = value })
+			}
+			for _, m := range byName[row.Name].GetMetric() {
+				var values []string
+				for _, label := range row.AllLabels() {
+					for _, p := range m.Label {
+						if p.GetName() == label {
+							values = append(values, p.GetValue())
+						}
+					}
+				}
+				at := m.GetCounter().GetCreatedTimestamp()
+				wanted, ok := want[strings.Join(values, " ")]
+				if (at != nil) != ok || ok && at.AsTime().Unix() != int64(wanted) {
+					t.Errorf("%s %q began at %v, want %v", row.Name, values, at.AsTime(), wanted)
+				}
+				if ok {
+					counters++
+				}
+			}
+		}
+		if counters < 20 {
+			t.Errorf("%d counters have a time", counters)
+		}
+		next := *v
+		v = &next
+	}
+}
