@@ -98,3 +98,23 @@ func TestEnergyOfAPeriod(t *testing.T) {
 		near(t, c.name+": attributed", d.attributedEnergy, c.joules)
 	}
 }
+
+// Of MIG instances whose size is unknown no share of the idle energy is known: it is unresolved, with its reason.
+func TestEnergyOfUnknownInstances(t *testing.T) {
+	l := New(Options{})
+	d := newGPU(gpu.Identity{UUID: "A"}, epoch)
+	share := gpu.Some(gpu.Ratio(3. / 8))
+	d.layout(&gpu.Slow{MIGMode: gpu.Some(gpu.ModePair{Current: true}), Instances: []gpu.Instance{{UUID: "1", GI: 1, Share: share},
+		{UUID: "2", GI: 2}}})
+	d.parts[0].unallocated, d.parts[0].unallocatedKnown = 1, true
+	l.splitEnergy(d, 800, 0, 10, 10)
+	got := map[gpu.UnattributedReason]float64{}
+	for reason, u := range d.unattributed {
+		got[reason] = u.energy
+	}
+	near(t, "idle", got[gpu.UnattributedIdle], 300)
+	near(t, "unresolved", got[gpu.UnattributedUnresolved], 500)
+	if len(got) != 2 {
+		t.Errorf("%v", got)
+	}
+}

@@ -1,10 +1,13 @@
 package nvml
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -123,5 +126,73 @@ func TestProcessesByInstance(t *testing.T) {
 	}
 	if !slices.Equal(c.kinds[:], []bool{false, true, true}) {
 		t.Errorf("kinds: %v", c.kinds)
+	}
+}
+
+// shutdowns is a driver that counts its shutdowns.
+type shutdowns struct {
+	nvml.Interface
+	n int
+}
+
+func (s *shutdowns) Shutdown() nvml.Return { s.n++; return nvml.SUCCESS }
+
+// Close waits for a call that is running, and shuts NVML down at once after the last of them; after 800 ms it leaves NVML
+// as it is, and the next Close tries again. NVML is shut down once.
+func TestCloseWaitsForCalls(t *testing.T) {
+	for name, tt := range map[string]struct {
+		running int
+		returns time.Duration // of one call after the other
+		takes   time.Duration
+		busy    bool
+	}{"none": {0, 0, 0, false}, "one": {1, 300 * time.Millisecond, 300 * time.Millisecond, false},
+		"two":       {2, 300 * time.Millisecond, 600 * time.Millisecond, false},
+		"one hangs": {1, time.Hour, closeWait, true}} {
+		synctest.Test(t, func(t *testing.T) {
+			driver := &shutdowns{}
+			s := stubGPU(nil).dev.session
+			s.nvml, s.wake = driver, make(chan struct{}, 1)
+			for range tt.running {
+				if !s.enter() {
+					t.Fatal("refused")
+				}
+			}
+			go func() {
+				for range tt.running {
+					time.Sleep(tt.returns)
+					s.leave()
+				}
+			}()
+			started := time.Now()
+			if err := s.Close(); errors.Is(err, ErrBusy) != tt.busy || !tt.busy && err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if took := time.Now().Sub(started); took != tt.takes {
+				t.Errorf("%s: it took %v", name, took)
+			}
+			if (driver.n == 0) != tt.busy || s.enter() {
+				t.Errorf("%s: %d shutdowns", name, driver.n)
+			}
+			time.Sleep(2 * time.Hour)
+			for range 2 {
+				if err := s.Close(); err != nil || driver.n != 1 {
+					t.Errorf("%s, later: %v, %d shutdowns", name, err, driver.n)
+				}
+			}
+		})
+	}
+}
+
+// A GPU that returns keeps the index under which it was first seen; another GPU at its address does not get it.
+func TestRememberedIndex(t *testing.T) {
+	l := New(Options{})
+	for i, step := range []struct {
+		uuid, pci   string
+		index, want int
+	}{{"a", "1", 0, 0}, {"a", "1", 3, 0}, {"b", "1", 4, 4}, {"b", "1", 5, 4}, {"a", "1", 6, 6}, {"a", "2", 7, 7}, {"a", "", 8, 8}} {
+		id := l.remember(gpu.Identity{UUID: gpu.UUID(step.uuid), PCI: gpu.PCIAddress(step.pci), Index: step.index})
+		if id.Index != step.want {
+			t.Errorf("step %d: index %d, want %d", i, id.Index, step.want)
+		}
 	}
 }

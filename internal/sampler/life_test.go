@@ -611,3 +611,25 @@ func TestNotOffered(t *testing.T) {
 		}
 	})
 }
+
+// NVML cannot be shut down while an operation of the session hangs, or a call on a GPU. Without an operation, when the last one
+// began is of no concern.
+func TestHangs(t *testing.T) {
+	now := time.Unix(1000, 0)
+	for name, tt := range map[string]struct {
+		op      operation
+		started time.Duration // ago
+		hung    []bool        // calls on the GPUs
+		want    bool
+	}{"nothing": {"", time.Hour, nil, false}, "an operation": {opScan, 4 * second, nil, false}, "one that hangs": {opScan, 5 * second, nil, true},
+		"a GPU": {"", 0, []bool{false, true}, true}, "no GPU": {"", time.Hour, []bool{false, false}, false}} {
+		s := New(Options{Watch: func() time.Time { return now }})
+		s.session.op, s.session.opStarted = tt.op, now.Add(-tt.started)
+		for _, hung := range tt.hung {
+			s.devs = append(s.devs, &tracked{hung: hung})
+		}
+		if s.hangs() != tt.want {
+			t.Errorf("%s: hangs is %v", name, !tt.want)
+		}
+	}
+}

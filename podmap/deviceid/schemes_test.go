@@ -265,3 +265,15 @@ func TestShape(t *testing.T) {
 		t.Errorf("a shape of %d bytes", n)
 	}
 }
+
+// Each scheme's class decides whether its devices count as GPUs.
+func TestClasses(t *testing.T) {
+	class := map[Class]string{NotGPU: "nvidia network operator, other devices", Quantity: "side quantity"}
+	for _, s := range slices.Concat(pluginSchemes, driverSchemes, podSchemes) {
+		for c, names := range class {
+			if in := slices.Contains(strings.Split(names, ", "), s.Name); in != (s.class == c) {
+				t.Errorf("%s has the class %v", s.Name, s.class)
+			}
+		}
+	}
+}
