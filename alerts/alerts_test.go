@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 func TestTablesKeepTheLaws(t *testing.T) {
@@ -80,9 +81,7 @@ func TestDashboardLinks(t *testing.T) {
 					} `json:"list"`
 				} `json:"templating"`
 			}
-			if err := json.Unmarshal(text, &dashboard); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, json.Unmarshal(text, &dashboard))
 			if dashboard.UID != a.Dashboard.UID {
 				t.Errorf("the dashboard %s calls itself %s", a.Dashboard.UID, dashboard.UID)
 			}
@@ -102,9 +101,7 @@ func TestDashboardLinks(t *testing.T) {
 // is Markdown's to refuse; links are followed by internal/architecture, queries by test/rules.
 func TestRunbooks(t *testing.T) {
 	page, err := Markdown()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, a := range Alerts() {
 		_, text, ok := strings.Cut(page, "\n### "+a.Name+"\n")
 		if !ok {
@@ -127,14 +124,10 @@ func TestRunbooks(t *testing.T) {
 // nvidia-smi without -i resets every GPU of a node, and an index moves when a GPU falls off the bus.
 func TestResetsNameTheUUID(t *testing.T) {
 	files, err := Generated()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	reset := regexp.MustCompile(`nvidia-smi[^;)\n]*?(?:--gpu-reset|\s-r\b)( -i \{\{ \$labels\.uuid \}\})?`)
 	page, err := os.ReadFile(filepath.Join("..", "docs", "gpu-reset.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	// Commands stand in code; the warning about a reset without -i names no program's arguments.
 	commands := strings.ReplaceAll(string(page), "`nvidia-smi --gpu-reset` without `-i` resets **every** GPU", "")
 	if commands == string(page) {
@@ -380,9 +373,7 @@ func TestParameters(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			if text := files[1].Text; !strings.Contains(text, c.has) || c.lacks != "" && strings.Contains(text, c.lacks) {
 				t.Errorf("the alerts lack %q or have %q", c.has, c.lacks)
 			}
@@ -400,13 +391,9 @@ func TestScale(t *testing.T) {
 	small.Scale = 1.0 / 60
 	for _, rules := range []func(Config) ([]RuleGroup, error){Config.RecordingRules, Config.AlertRules} {
 		groups, err := rules(Default())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		smaller, err := rules(small)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for i, g := range groups {
 			for j, r := range g.Rules {
 				s := smaller[i].Rules[j]
@@ -449,13 +436,9 @@ func TestDurations(t *testing.T) {
 func TestShippedRules(t *testing.T) {
 	c := Default()
 	records, err := c.RecordingRules()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	rules, err := c.AlertRules()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, g := range append(records, rules...) {
 		if len(g.Rules) > 20 {
 			t.Errorf("%s has %d rules", g.Name, len(g.Rules))

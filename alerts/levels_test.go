@@ -3,13 +3,13 @@ package alerts
 import (
 	"testing"
 	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 func TestLevels(t *testing.T) {
 	groups, err := Default().RecordingRules()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	all := 0
 	for _, g := range groups {
 		all += len(g.Rules)

@@ -13,14 +13,13 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/catalogtest"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 func newCollector(t testing.TB, latest func() *gpu.View, rows []catalog.Family) *collector.Collector {
 	t.Helper()
 	c, err := collector.New(latest, rows)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return c
 }
 
@@ -29,9 +28,7 @@ func text(t testing.TB, families []*dto.MetricFamily) string {
 	var b strings.Builder
 	enc := expfmt.NewEncoder(&b, expfmt.NewFormat(expfmt.TypeTextPlain))
 	for _, f := range families {
-		if err := enc.Encode(f); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, enc.Encode(f))
 	}
 	return b.String()
 }
@@ -70,16 +67,12 @@ func (g gathered) Collect(ch chan<- prometheus.Metric) { g.each(func(c constant)
 func TestPedanticRegistryAcceptsEverything(t *testing.T) {
 	c := newCollector(t, catalogtest.FullView, catalog.All())
 	families, err := c.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if len(families) != len(catalog.All()) {
 		t.Errorf("%d families for %d rows", len(families), len(catalog.All()))
 	}
 	r := prometheus.NewPedanticRegistry()
-	if err := r.Register(gathered{families}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, r.Register(gathered{families}))
 	if _, err := r.Gather(); err != nil {
 		t.Error(err)
 	}
@@ -87,13 +80,9 @@ func TestPedanticRegistryAcceptsEverything(t *testing.T) {
 
 func TestPromlintIsClean(t *testing.T) {
 	families, err := newCollector(t, catalogtest.FullView, catalog.All()).Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	problems, err := promlint.NewWithMetricFamilies(families).Lint()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)
 	}
@@ -138,9 +127,7 @@ func TestNativeHistogramSpans(t *testing.T) {
 				{Index: -4, Count: 3}, {Index: 7, Count: 4}}}, "n")
 		}}}
 	families, err := newCollector(t, catalogtest.FullView, rows).Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	h := families[0].Metric[0].Histogram
 	if h.GetSchema() != gpu.HistogramSchema || h.GetZeroCount() != 1 || h.GetSampleCount() != 10 {
 		t.Errorf("head is wrong: %v", h)

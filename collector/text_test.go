@@ -15,6 +15,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/catalogtest"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // rowOf is a row that shows what the view's notes say, a series for each.
@@ -49,13 +50,9 @@ func encode(t testing.TB, openMetrics bool, families []*dto.MetricFamily) string
 	var b strings.Builder
 	e := expfmt.NewEncoder(&b, formats[openMetrics])
 	for _, f := range families {
-		if err := e.Encode(f); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, e.Encode(f))
 	}
-	if err := e.(expfmt.Closer).Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, e.(expfmt.Closer).Close())
 	return b.String()
 }
 

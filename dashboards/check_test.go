@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // small is a dashboard that keeps every law.
@@ -54,9 +56,7 @@ func TestBrokenTablesAreRefused(t *testing.T) {
 func TestLayoutNumbersAndPlaces(t *testing.T) {
 	for _, b := range All() {
 		grid, err := b.layout()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		next, bottom := 1, 0
 		for _, r := range grid.rows {
 			if r.heading != nil {

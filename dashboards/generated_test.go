@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/gpu-exporter/gpu-exporter/dashboards"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // ruleNames are the recording rules that the dashboards may read.
@@ -18,17 +19,13 @@ var generated = sync.OnceValues(generate)
 func files(t *testing.T) []dashboards.File {
 	t.Helper()
 	out, err := generated()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return out
 }
 
 func TestDashboardsAreWrittenAlike(t *testing.T) {
 	again, err := generate()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for i, f := range files(t) {
 		if !bytes.Equal(f.Compact, again[i].Compact) || !bytes.Equal(f.Resource, again[i].Resource) {
 			t.Fatalf("%s comes out differently", f.Name)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/alerts"
 	"github.com/gpu-exporter/gpu-exporter/dashboards"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // readOnce reads the generated files as a Grafana would, by uid, for all tests: they only read them.
@@ -44,9 +45,7 @@ var readOnce = sync.OnceValues(func() (map[string]dashboard.Dashboard, error) {
 func readDashboards(t *testing.T) map[string]dashboard.Dashboard {
 	t.Helper()
 	out, err := readOnce()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return out
 }
 
@@ -369,9 +368,7 @@ func TestLinterFindsPlantedErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var d dashboard.Dashboard
-			if err := json.Unmarshal(node.Pretty, &d); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, json.Unmarshal(node.Pretty, &d))
 			c.plant(&d)
 			if found := complaints(d, all); !slices.ContainsFunc(found, func(s string) bool { return strings.Contains(s, c.want) }) {
 				t.Errorf("it was not found; the linter says %q", found)

@@ -8,14 +8,13 @@ import (
 	"testing"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // docs/dashboards.md has the labels of each dimension, in their order.
 func TestDocumentedLabels(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "docs", "dashboards.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, d := range catalog.Dimensions() {
 		row := fmt.Sprintf("| `%s` | %ss | `%s` |\n", d.Name, d.Object, strings.Join(d.Labels, "`, `"))
 		if !strings.Contains(string(text), row) {

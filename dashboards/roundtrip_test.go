@@ -7,6 +7,8 @@ import (
 
 	"github.com/grafana/grafana-foundation-sdk/go/cog/plugins"
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // The SDK's strict reader refuses unknown fields, missing ones and wrong types: what it reads back is the
@@ -16,28 +18,16 @@ func TestDashboardsAreReadBackStrictly(t *testing.T) {
 	for i, f := range files(t) {
 		t.Run(f.Name, func(t *testing.T) {
 			var d dashboard.Dashboard
-			if err := well(d.UnmarshalJSONStrict(f.Pretty)); err != nil {
-				t.Fatal(err)
-			}
-			if err := d.Validate(); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, well(d.UnmarshalJSONStrict(f.Pretty)))
+			must.OK(t, d.Validate())
 			// The strict reader checks panels and then drops them, so what is written again comes from the other.
 			d = dashboard.Dashboard{}
-			if err := json.Unmarshal(f.Pretty, &d); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, json.Unmarshal(f.Pretty, &d))
 			again, err := json.Marshal(d)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			var want, got any
-			if err := json.Unmarshal(f.Compact, &want); err != nil {
-				t.Fatal(err)
-			}
-			if err := json.Unmarshal(again, &got); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, json.Unmarshal(f.Compact, &want))
+			must.OK(t, json.Unmarshal(again, &got))
 			a, _ := json.Marshal(want)
 			b, _ := json.Marshal(got)
 			if !bytes.Equal(a, b) {

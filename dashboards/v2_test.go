@@ -12,6 +12,8 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/cog/plugins"
 	"github.com/grafana/grafana-foundation-sdk/go/dashboardv2"
 	"github.com/grafana/grafana-foundation-sdk/go/resource"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // well returns what a strict reader of the SDK found: an empty list of errors is none.
@@ -69,9 +71,7 @@ func TestResourcesAreReadBackStrictly(t *testing.T) {
 
 func decode(t *testing.T, text []byte) (out any) {
 	t.Helper()
-	if err := json.Unmarshal(text, &out); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(text, &out))
 	return out
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
 
@@ -21,9 +22,7 @@ func TestFleetServes(t *testing.T) {
 	}()
 	said := make([]byte, 4096)
 	n, err := r.Read(said)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	go io.Copy(io.Discard, r)
 	url := regexp.MustCompile(`http://[^/]+/sd`).FindString(string(said[:n]))
 	body, err := testkit.Client{}.Fetch(ctx, url)

@@ -13,15 +13,14 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/alerts"
 	"github.com/gpu-exporter/gpu-exporter/internal/architecture"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // pages reads every Markdown file of the repository.
 func pages(t *testing.T) (root string, out []page) {
 	t.Helper()
 	root, err := filepath.Abs(filepath.Join("..", ".."))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	all, err := architecture.Pages(root)
 	if err != nil || len(all) < 25 {
 		t.Fatalf("%d pages of documentation: %v", len(all), err)
@@ -139,9 +138,7 @@ var makeTarget = regexp.MustCompile(`(?m)^([a-z][a-z-]*):`)
 func TestMakeTargetsExist(t *testing.T) {
 	root, all := pages(t)
 	text, err := os.ReadFile(filepath.Join(root, "Makefile"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var targets []string
 	for _, m := range makeTarget.FindAllStringSubmatch(string(text), -1) {
 		targets = append(targets, m[1])
@@ -236,9 +233,7 @@ func TestCommandsAreMarked(t *testing.T) {
 func TestArchitectureListsEveryPackage(t *testing.T) {
 	root, _ := pages(t)
 	text, err := os.ReadFile(filepath.Join(root, "docs", "ARCHITECTURE.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, r := range plan {
 		if !strings.Contains(string(text), "`"+r.path+"`") {
 			t.Errorf("docs/ARCHITECTURE.md does not list %s", r.path)
@@ -277,9 +272,7 @@ func TestNamedTestsExist(t *testing.T) {
 		code.Write(text)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	found := 0
 	for _, p := range all {
 		for _, name := range regexp.MustCompile(`\bTest[A-Z][A-Za-z]+`).FindAllString(p.Prose, -1) {

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // The files of a package are layers: a file refers to files below it. In the best order of the files, at most this
@@ -58,9 +60,7 @@ func references(t *testing.T, paths []string) (names []string, refs [][]string, 
 	var files []*ast.File
 	for _, p := range paths {
 		f, err := parser.ParseFile(fset, p, nil, parser.ParseComments)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if !ast.IsGenerated(f) {
 			files, names = append(files, f), append(names, filepath.Base(p))
 			lines += fset.Position(f.FileEnd).Line - 1

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"testing"
 	"unicode"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // TestLocalNames finds local variables with the name of a function or method of their package. Where a name has several
@@ -21,9 +23,7 @@ func TestLocalNames(t *testing.T) {
 		functions := map[string]bool{}
 		for _, path := range slices.Concat(code[dir], tests[dir]) {
 			f, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			parsed = append(parsed, f)
 			for _, d := range f.Decls {
 				if fn, ok := d.(*ast.FuncDecl); ok && hasSeveralWords(fn.Name.Name) {

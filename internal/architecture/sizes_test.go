@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // The parts of the tree: lines of Go that were written by hand.
@@ -167,9 +169,7 @@ func parsed(t *testing.T, paths []string) (files []file) {
 	for _, path := range paths {
 		set := token.NewFileSet()
 		f, err := parser.ParseFile(set, filepath.Clean(path), nil, parser.ParseComments|parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if !ast.IsGenerated(f) {
 			files = append(files, file{f, set, set.File(f.FileStart).LineCount()})
 		}

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // realTime lists the functions of tests that use real time, and why none of their verdicts depends on it. Anything else in a
@@ -46,9 +48,7 @@ var clocks = []string{"time.Sleep", "time.After", "time.AfterFunc", "time.Tick",
 // that only such functions of their package call.
 func TestNoTestDependsOnRealTime(t *testing.T) {
 	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	found := map[string][]string{}
 	err = filepath.WalkDir(root, func(dir string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
@@ -74,9 +74,7 @@ func TestNoTestDependsOnRealTime(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for function, where := range found {
 		if realTime[function] == "" {
 			t.Errorf("%s uses real time: %s. Wait for the event itself, step the clock, use testing/synctest, or give a reason in realTime",

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // words are terms of our own that once stood for those of NVIDIA, Kubernetes and Prometheus, with the term to use. They
@@ -86,9 +88,7 @@ func permitted(text string) bool {
 
 func TestWords(t *testing.T) {
 	root, err := filepath.Abs(filepath.Join("..", ".."))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var patterns []string
 	for w := range words {
 		patterns = append(patterns, w)
@@ -148,7 +148,5 @@ func TestWords(t *testing.T) {
 		})
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 }

@@ -7,12 +7,11 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/catalogtest"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 func TestRowsKeepTheLaws(t *testing.T) {
-	if err := catalog.Validate(catalog.All()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, catalog.Validate(catalog.All()))
 }
 
 func TestValidateFindsBrokenRows(t *testing.T) {
@@ -117,9 +116,7 @@ func TestResourceLabel(t *testing.T) {
 
 func TestPodLabelsAreAdded(t *testing.T) {
 	rows := catalog.WithPodLabels(catalog.All(), []string{"team", "app.kubernetes.io/name"})
-	if err := catalog.Validate(rows); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, catalog.Validate(rows))
 	i := slices.IndexFunc(rows, func(f catalog.Family) bool { return f.Name == "gpu_pod_info" })
 	v := &gpu.View{Node: "n", Pods: []gpu.PodRef{{Namespace: "a", Pod: "b", UID: "u",
 		Meta: &gpu.PodMeta{WorkloadType: "Job", Workload: "w", Labels: map[string]string{"team": "red", "other": "x"}}}}}

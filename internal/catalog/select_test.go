@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 func families(s catalog.Selection) (list []string) {
@@ -123,9 +124,7 @@ func TestUnread(t *testing.T) {
 func allowed(t *testing.T, expr string) *catalog.Names {
 	t.Helper()
 	n, _, err := catalog.ParseNames([]string{expr})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return n
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/host"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // The texts of errors: what failed, and what to do.
@@ -51,9 +52,7 @@ func TestMessages(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	n.write("proc/self/ns/x", "")
-	if err := os.Symlink("pid:[4026532000]", filepath.Join(n.root, "proc/self/ns/pid")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Symlink("pid:[4026532000]", filepath.Join(n.root, "proc/self/ns/pid")))
 	if err := f.HostPID(); err == nil ||
 		err.Error() != "not in the host's PID namespace (pid:[4026532000]); set hostPID: true" {
 		t.Errorf("%v", err)
@@ -155,9 +154,7 @@ func TestHierarchyThatIsRemoved(t *testing.T) {
 	root, now := t.TempDir(), time.Unix(1000, 0)
 	capacity := filepath.Join(root, "dmem.capacity")
 	write := func() {
-		if err := os.WriteFile(capacity, []byte("nvidia/0000:18:00.0/vidmem 1\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(capacity, []byte("nvidia/0000:18:00.0/vidmem 1\n"), 0o644))
 	}
 	write()
 	s := NewCgroupScanner(CgroupOptions{Root: root, Finder: Options{Clock: func() time.Time { return now }}})
@@ -171,9 +168,7 @@ func TestHierarchyThatIsRemoved(t *testing.T) {
 	}
 	check("there", true, true, 0)
 	os.Remove(capacity)
-	if err := os.Mkdir(capacity, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Mkdir(capacity, 0o755))
 	check("it cannot be read", true, true, 1)
 	os.Remove(capacity)
 	check("removed", false, false, 1)
@@ -309,13 +304,9 @@ func TestReusedWhileWatched(t *testing.T) {
 	n.process(11, "5", "0::/system.slice/a.service\n")
 	f.Glance(t.Context())
 	hidden := filepath.Join(n.root, "hidden")
-	if err := os.Rename(filepath.Join(n.root, "proc/11"), hidden); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Rename(filepath.Join(n.root, "proc/11"), hidden))
 	f.Glance(t.Context())
-	if err := os.Rename(hidden, filepath.Join(n.root, "proc/11")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Rename(hidden, filepath.Join(n.root, "proc/11")))
 	if f.Glance(t.Context()); f.watch.seen[11].reused {
 		t.Error("one process passes for two")
 	}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // The format is that of the kernel: dmemcg_limit_show of kernel/cgroup/dmem.c (Linux 6.14) prints each region with its
@@ -44,9 +46,7 @@ func TestCgroupScanner(t *testing.T) {
 	if s.Scan(t.Context()); len(s.Paths()) > 0 {
 		t.Error("the driver is queried for cgroups of a private hierarchy")
 	}
-	if err := os.Remove(filepath.Join(root, "cgroup.type")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(filepath.Join(root, "cgroup.type")))
 	s.Scan(t.Context())
 	owners := map[string]string{}
 	for _, path := range append(s.Paths(), "/elsewhere") {
@@ -85,22 +85,16 @@ func TestCgroupScanner(t *testing.T) {
 func TestCgroupsWithoutEnd(t *testing.T) {
 	root, path := t.TempDir(), ""
 	write := func(name, text string) {
-		if err := os.WriteFile(filepath.Join(root, name), []byte("nvidia/0000:18:00.0/vidmem "+text+"\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(root, name), []byte("nvidia/0000:18:00.0/vidmem "+text+"\n"), 0o644))
 	}
 	write("dmem.capacity", "1000")
 	for range maxCgroupDepth + 3 {
 		path += "/c"
-		if err := os.Mkdir(filepath.Join(root, path), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Mkdir(filepath.Join(root, path), 0o755))
 		write(path+"/dmem.current", "10")
 	}
 	found, err := walkCgroups(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, u := range found {
 		if n := strings.Count(u.path, "/"); u.used > 0 && n != maxCgroupDepth {
 			t.Errorf("%d bytes at depth %d", u.used, n)
@@ -114,12 +108,8 @@ func TestCgroupThatCannotBeRead(t *testing.T) {
 	const used = "nvidia/0000:18:00.0/vidmem 10\n"
 	for path, text := range map[string]string{"dmem.capacity": used, "a/dmem.current": used, "a/b/dmem.current/x": ""} {
 		path = filepath.Join(root, path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must.OK(t, os.WriteFile(path, []byte(text), 0o644))
 	}
 	s := NewCgroupScanner(CgroupOptions{Root: root})
 	s.Scan(t.Context())

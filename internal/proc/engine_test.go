@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
 
@@ -130,9 +131,7 @@ func newServer(t *testing.T) *server {
 	t.Helper()
 	// A socket's path may have some hundred characters; the name of a test may be longer.
 	dir, err := os.MkdirTemp("", "engine-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	s := &server{socket: filepath.Join(dir, "docker.sock")}
 	s.listen(t)
@@ -142,9 +141,7 @@ func newServer(t *testing.T) *server {
 func (s *server) listen(t *testing.T) {
 	t.Helper()
 	l, err := net.Listen("unix", s.socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	srv := &http.Server{Handler: s}
 	s.srv = srv
 	done := make(chan struct{})
@@ -185,23 +182,15 @@ func TestEngineOverTheSocket(t *testing.T) {
 	if src := e.Source(); src.Up || src.Message == "" {
 		t.Errorf("before the first list: %+v", src)
 	}
-	if err := e.Poll(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, e.Poll(t.Context()))
 	wantName(t, e, idA, "train", true)
 	wantName(t, e, idB, "", false) // the next list may have it
-	if err := e.Poll(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, e.Poll(t.Context()))
 	wantName(t, e, idB, "", true) // it did not
-	if err := e.Poll(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, e.Poll(t.Context()))
 	wantName(t, e, idB, "", true) // and is not waited for again
 	s.respond(listOf(engineContainer(idA, "/renamed"), engineContainer(idB, "/late")))
-	if err := e.Poll(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, e.Poll(t.Context()))
 	wantName(t, e, idA, "renamed", true)
 	wantName(t, e, idB, "late", true)
 	if src := e.Source(); !src.Up || src.Name != "docker" || src.Errors != 0 || !src.LastSuccess.Present() || !src.Duration.Present() {
@@ -225,9 +214,7 @@ func TestEngineFaults(t *testing.T) {
 		{"connection refused", func(t *testing.T, s *server) {
 			s.srv.Close()
 			l, err := net.ListenUnix("unix", &net.UnixAddr{Name: s.socket, Net: "unix"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			l.SetUnlinkOnClose(false)
 			l.Close()
 		}, "connection refused"},
@@ -272,9 +259,7 @@ func TestEngineFaults(t *testing.T) {
 			s := newServer(t)
 			s.respond(listOf(engineContainer(idA, "/train")))
 			e := NewEngine(EngineOptions{Kind: Docker, Socket: s.socket, Timeout: time.Hour})
-			if err := e.Poll(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, e.Poll(t.Context()))
 			c.fault(t, s)
 			wantName(t, e, idB, "", false)
 			if c.message == "no response within" {
@@ -309,9 +294,7 @@ func TestEngineComesBack(t *testing.T) {
 	wantName(t, e, idA, "", true)
 	s.respond(listOf(engineContainer(idA, "/train")))
 	s.listen(t)
-	if err := e.Poll(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, e.Poll(t.Context()))
 	if n := strings.Count(log.String(), "containers listed again"); n != 1 {
 		t.Errorf("%d lines for one return:\n%s", n, log.String())
 	}

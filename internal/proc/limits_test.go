@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // Of a /proc, names that are positive numbers are processes, in the order of their PIDs.
@@ -32,9 +33,7 @@ func TestProcessesOfAProc(t *testing.T) {
 		t.Errorf("a file: %v %v", pids, err)
 	}
 	for pid := range 1100 { // more than one batch
-		if err := os.Link(filepath.Join(n.root, "proc/10/stat"), filepath.Join(n.root, fmt.Sprint("proc/", 100+pid))); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Link(filepath.Join(n.root, "proc/10/stat"), filepath.Join(n.root, fmt.Sprint("proc/", 100+pid))))
 	}
 	if pids, err := processes(filepath.Join(n.root, "proc")); err != nil || len(pids) != 1104 || !slices.IsSorted(pids) {
 		t.Errorf("%d %v", len(pids), err)
@@ -48,21 +47,15 @@ func TestNodesOfGPUs(t *testing.T) {
 	if _, _, err := deviceNodes(dir, false); !os.IsNotExist(err) {
 		t.Errorf("without a root: %v", err)
 	}
-	if err := os.MkdirAll(dev, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(dev, 0o755))
 	if minors, caps, err := deviceNodes(dir, false); err != nil || minors != nil || caps != nil {
 		t.Errorf("an empty /dev: %v %v %v", minors, caps, err)
 	}
 	write := func(names ...string) {
 		for _, name := range names {
 			path := filepath.Join(dev, name)
-			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(path, nil, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.MkdirAll(filepath.Dir(path), 0o755))
+			must.OK(t, os.WriteFile(path, nil, 0o644))
 		}
 	}
 	write("nvidia253", "nvidia254", "nvidia255", "nvidia3", "nvidia03", "nvidia1000", "xnvidia5", "nvidia", "nvidiactl", "nvidia-uvm")
@@ -81,9 +74,7 @@ func TestNodesOfGPUs(t *testing.T) {
 func TestNodesOfCapabilities(t *testing.T) {
 	dir := t.TempDir()
 	caps := filepath.Join(dir, "root", "dev", "nvidia-caps")
-	if err := os.MkdirAll(caps, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(caps, 0o755))
 	var want []int
 	for name, device := range map[string]uint64{"nvidia-cap1": unix.Mkdev(240, 31), "nvidia-cap2": unix.Mkdev(241, 7)} {
 		if err := unix.Mknod(filepath.Join(caps, name), unix.S_IFCHR|0o600, int(device)); err != nil {
@@ -92,9 +83,7 @@ func TestNodesOfCapabilities(t *testing.T) {
 		}
 		want = append(want, int(unix.Minor(device)))
 	}
-	if err := os.WriteFile(filepath.Join(caps, "nvidia-cap3"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(caps, "nvidia-cap3"), nil, 0o644))
 	slices.Sort(want)
 	if minors, got, err := deviceNodes(dir, true); err != nil || minors != nil || !slices.Equal(got, want) {
 		t.Errorf("%v %v %v, want %v", minors, got, err, want)
@@ -159,9 +148,7 @@ func TestRegionsOfDmem(t *testing.T) {
 		"nvidia/0000:19:00.0/vidmem\nnvidia/0000:1a:00.0/vidmem -1\nnvidia/0000:1b:00.0/sysmem 3\nnvidia/x/vidmem 4\n" +
 		"amd/0000:1c:00.0/vidmem 5\n0000:1f:00.0/vidmem 7\nnvidia/0000:1f:00.0 8\n" +
 		"nvidia/0000:1d:00.0/vidmem 0\n  nvidia/0000:1e:00.0/vidmem 6  "
-	if err := os.WriteFile(filepath.Join(w.root, "dmem.max"), []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(w.root, "dmem.max"), []byte(text), 0o644))
 	got, err := w.values("", "dmem.max")
 	if want := map[gpu.PCIAddress]uint64{"0000:18:00.0": 2, "0000:2a:00.0": math.MaxUint64, "0000:1d:00.0": 0,
 		"0000:1e:00.0": 6}; err != nil || !maps.Equal(got, want) {
@@ -179,13 +166,9 @@ func TestRegionsOfDmem(t *testing.T) {
 func TestCgroupsAreBounded(t *testing.T) {
 	root := t.TempDir()
 	for _, dir := range []string{"a", "b"} {
-		if err := os.Mkdir(filepath.Join(root, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Mkdir(filepath.Join(root, dir), 0o755))
 	}
-	if err := os.WriteFile(filepath.Join(root, "file"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(root, "file"), nil, 0o644))
 	const message = "more than 20000 cgroups"
 	for _, c := range []struct {
 		before int
@@ -220,17 +203,13 @@ func TestCgroupsForTheDriver(t *testing.T) {
 	root := t.TempDir()
 	mkdir := func(paths ...string) {
 		for _, path := range paths {
-			if err := os.MkdirAll(filepath.Join(root, path), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.MkdirAll(filepath.Join(root, path), 0o755))
 		}
 	}
 	if list, err := listCgroups(root); !os.IsNotExist(err) || list != nil {
 		t.Errorf("cgroup v1: %v %v", list, err)
 	}
-	if err := os.WriteFile(filepath.Join(root, "cgroup.controllers"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(root, "cgroup.controllers"), nil, 0o644))
 	deep := "d" + strings.Repeat("/d", maxCgroupDepth)
 	mkdir("kubepods/pod"+uid+"/"+cid+"/child", "kubepods/pod"+uid+"/"+other, "kubepods/empty/x", "system.slice/a.service/b",
 		"system.slice/slurmstepd.scope/job_7/step_0", "init.scope", deep+"/docker-"+cid+".scope")
@@ -251,12 +230,8 @@ func TestLimitsOfCgroupsAbove(t *testing.T) {
 	root := t.TempDir()
 	write := func(path, text string) {
 		path = filepath.Join(root, path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must.OK(t, os.WriteFile(path, []byte(text), 0o644))
 	}
 	charge := func(path, used, limit, least string) {
 		write(path+"/dmem.current", used)
@@ -282,9 +257,7 @@ func TestLimitsOfCgroupsAbove(t *testing.T) {
 	write("empty/docker-"+cid+".scope/dmem.current/x", "") // would be an error
 	write("notenabled/x", "")
 	found, err := walkCgroups(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	got := map[string]cgroupUse{}
 	for _, u := range found {
 		if u.path != "" {
@@ -319,9 +292,7 @@ func TestLimitsOfCgroupsAbove(t *testing.T) {
 func TestWalksAreKept(t *testing.T) {
 	for interval, kept := range map[time.Duration]time.Duration{0: 30 * time.Second, time.Second: 3 * time.Second} {
 		root, now := t.TempDir(), time.Unix(1000, 0)
-		if err := os.WriteFile(filepath.Join(root, "dmem.capacity"), []byte("nvidia/0000:18:00.0/vidmem 1\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(root, "dmem.capacity"), []byte("nvidia/0000:18:00.0/vidmem 1\n"), 0o644))
 		s := NewCgroupScanner(CgroupOptions{Root: root, Interval: interval, Finder: Options{Clock: func() time.Time { return now }}})
 		if source, offered := s.Source(); source.Up || offered || source.Message != "not read yet" || s.Memory() != nil {
 			t.Errorf("before the first walk: %+v", source)
@@ -344,16 +315,12 @@ func TestReadBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cgroup")
 	for _, size := range []int{1, usualSize - 1, usualSize, usualSize + 1, maxCgroup, maxCgroup + 1} {
 		text := strings.Repeat("0123456", size/7+1)[:size]
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path, []byte(text), 0o644))
 		if got, err := readBounded(path); err != nil || got != text[:min(size, maxCgroup)] {
 			t.Errorf("%d bytes of %d are read: %v", len(got), size, err)
 		}
 	}
-	if err := os.Truncate(path, 0); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Truncate(path, 0))
 	if got, err := readBounded(path); err == nil {
 		t.Errorf("an empty file is read as %q", got)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // Of the lines of a cgroup file the one counts that names the most: a container of a pod, a pod, a container, a job, a
@@ -328,9 +329,7 @@ func TestUnknownIDsAreForgotten(t *testing.T) {
 	wantName(t, e, idA, "", false)
 	poll := func() {
 		t.Helper()
-		if err := e.Poll(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, e.Poll(t.Context()))
 	}
 	poll()
 	for range forgetLists {

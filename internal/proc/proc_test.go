@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/host"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 const (
@@ -148,12 +149,8 @@ func (n *node) patient(f *Finder) *Finder {
 func (n *node) write(path, text string) {
 	n.t.Helper()
 	path = filepath.Join(n.root, path)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		n.t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		n.t.Fatal(err)
-	}
+	must.OK(n.t, os.MkdirAll(filepath.Dir(path), 0o755))
+	must.OK(n.t, os.WriteFile(path, []byte(text), 0o644))
 }
 
 // hostPID makes the namespace of PIDs the host's.

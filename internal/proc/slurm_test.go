@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 const sluidA, sluidB = "sEKNKTV3WPV500", "sEKNKTV3WPV501"
@@ -85,9 +86,7 @@ func TestClosedEnvironmentKeepsTheSLUID(t *testing.T) {
 	f := slurmFinder(n, Options{JobNumbers: true})
 	n.slurm(10, sluidA, "SLURM_JOB_ID=5\x00")
 	for path, mode := range map[string]os.FileMode{filepath.Dir(n.root): 0o755, filepath.Join(n.root, "proc/10/environ"): 0} {
-		if err := os.Chmod(path, mode); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Chmod(path, mode))
 	}
 	asNobody(t, func() { expect(t, f, 10, job(sluidA), Owned) })
 	if err := f.JobNumbers(); err == nil || !strings.Contains(err.Error(), "permission denied") {

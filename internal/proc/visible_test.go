@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // FuzzFindVariable: the value is that of the first entry of the name, however the bytes arrive.
@@ -131,9 +132,7 @@ func TestScan(t *testing.T) {
 		t.Errorf("kept: %s", text)
 	}
 	// Without the table of capabilities, the GPU's node alone makes it visible: an upper bound.
-	if err := os.Remove(filepath.Join(n.root, "proc/driver/nvidia-caps/mig-minors")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(filepath.Join(n.root, "proc/driver/nvidia-caps/mig-minors")))
 	l.Scan(t.Context())
 	if got := seen(l.Visible(visibleGPUs)); !slices.Contains(got, "monitor GPU-m") {
 		t.Errorf("without a table: %q", got)
@@ -194,14 +193,10 @@ func TestScanStaysBelowTheRoot(t *testing.T) {
 	elsewhere := filepath.Join(n.root, "elsewhere")
 	n.write("elsewhere/nvidia3", "")
 	dev := filepath.Join(n.root, "proc/10/root/dev")
-	if err := os.RemoveAll(dev); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.RemoveAll(dev))
 	for _, to := range []string{elsewhere, "../../../elsewhere"} {
 		os.Remove(dev)
-		if err := os.Symlink(to, dev); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Symlink(to, dev))
 		l := n.scanner()
 		l.Scan(t.Context())
 		if got := l.Visible(visibleGPUs); len(got) != 0 {
@@ -214,24 +209,16 @@ func TestScanStaysBelowTheRoot(t *testing.T) {
 func TestScanWantsDevices(t *testing.T) {
 	dir := t.TempDir()
 	dev := filepath.Join(dir, "root", "dev")
-	if err := os.MkdirAll(dev, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(dev, 0o755))
 	for name, text := range map[string]string{"nvidia0": "", "nvidia1": "a file"} {
-		if err := os.WriteFile(filepath.Join(dev, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dev, name), []byte(text), 0o644))
 	}
-	if err := os.Symlink("/dev/null", filepath.Join(dev, "nvidia2")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Symlink("/dev/null", filepath.Join(dev, "nvidia2")))
 	var want []int
 	// An ordinary user may make no devices; then only what is none is looked at.
 	if err := unix.Mknod(filepath.Join(dev, "nvidia4"), syscall.S_IFCHR|0o600, int(unix.Mkdev(nvidiaMajor, 6))); err == nil {
 		want = []int{6}
-		if err := unix.Mknod(filepath.Join(dev, "nvidia5"), syscall.S_IFCHR|0o600, int(unix.Mkdev(1, 3))); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, unix.Mknod(filepath.Join(dev, "nvidia5"), syscall.S_IFCHR|0o600, int(unix.Mkdev(1, 3))))
 	} else {
 		t.Logf("no devices can be made here: %v", err)
 	}
@@ -254,9 +241,7 @@ func TestScanIsRefused(t *testing.T) {
 	n.container(11, "open", "nvidia3")
 	n.write("proc/10/environ", "NVIDIA_VISIBLE_DEVICES=GPU-a\x00")
 	for _, path := range []string{"proc/10/root", "proc/10/environ"} {
-		if err := os.Chmod(filepath.Join(n.root, path), 0); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Chmod(filepath.Join(n.root, path), 0))
 	}
 	if err := os.Chmod(filepath.Dir(n.root), 0o755); err != nil { // a test's directory is private to its owner
 		t.Fatal(err)
@@ -270,9 +255,7 @@ func TestScanIsRefused(t *testing.T) {
 		"SYS_PTRACE, and with AppArmor the profile unconfined" {
 		t.Errorf("%+v", s)
 	}
-	if err := os.Chmod(filepath.Join(n.root, "proc/10/root"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Chmod(filepath.Join(n.root, "proc/10/root"), 0o755))
 	l.Scan(t.Context())
 	if s := l.Source(); !s.Up || s.Message != "" {
 		t.Errorf("after the permission was added: %+v", s)
@@ -289,13 +272,9 @@ func asNobody(t *testing.T, f func()) {
 	t.Helper()
 	if os.Geteuid() == 0 {
 		const nobody = 65534
-		if err := syscall.Setresuid(-1, nobody, -1); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, syscall.Setresuid(-1, nobody, -1))
 		defer func() {
-			if err := syscall.Setresuid(-1, 0, -1); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, syscall.Setresuid(-1, 0, -1))
 		}()
 	}
 	f()
@@ -308,14 +287,10 @@ func (n *node) fifo(path string, reads ...string) (end func()) {
 	n.t.Helper()
 	path = filepath.Join(n.root, path)
 	os.RemoveAll(path)
-	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), unix.Mkfifo(path, 0o600)); err != nil {
-		n.t.Fatal(err)
-	}
+	must.OK(n.t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), unix.Mkfifo(path, 0o600)))
 	return sync.OnceFunc(func() {
 		w, err := os.OpenFile(path, os.O_RDWR, 0)
-		if err != nil {
-			n.t.Fatal(err)
-		}
+		must.OK(n.t, err)
 		os.Remove(path)
 		w.Close()
 	})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
 
@@ -170,13 +171,9 @@ func TestSimulateLive(t *testing.T) {
 	s := named(t, "demo")
 	dir := t.TempDir()
 	path, err := BuildFakeNVML(context.Background(), "newest", dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	env, control, err := SimulateLive(s, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer control.Close()
 	setenv(t, env)
 	lib := nvml.New(nvml.WithLibraryPath(path))
@@ -230,13 +227,9 @@ func TestOldDriver(t *testing.T) {
 	s := named(t, "little")
 	dir := t.TempDir()
 	path, err := BuildFakeNVML(context.Background(), s.Symbols, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	env, control, err := Simulate(s, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer control.Close()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestOldDriver$", "-test.v")
 	cmd.Env = append(append(os.Environ(), env...), "STANDIN_TEST_LIBRARY="+path)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml/calls"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 )
@@ -18,14 +19,10 @@ import (
 func symbols(t *testing.T, path string) []string {
 	t.Helper()
 	f, err := elf.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer f.Close()
 	all, err := f.DynamicSymbols()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var names []string
 	for _, s := range all {
 		if s.Section != elf.SHN_UNDEF && elf.ST_TYPE(s.Info) == elf.STT_FUNC {
@@ -43,9 +40,7 @@ func TestSymbolSets(t *testing.T) {
 	var previous []string
 	for _, set := range scenario.SymbolSets {
 		path, err := BuildFakeNVML(context.Background(), set, t.TempDir())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		names := symbols(t, path)
 		for _, n := range names {
 			if !strings.HasPrefix(n, "nvml") {
@@ -147,26 +142,16 @@ process gpu=0 pid=32 memory=2KiB
 `)
 	dir := t.TempDir()
 	lib, err := BuildFakeNVML(context.Background(), "newest", dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	env, control, err := Simulate(s, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer control.Close()
 	root, err := RepositoryRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	include, err := headerDir(context.Background(), root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	source, program := filepath.Join(dir, "raw.c"), filepath.Join(dir, "raw")
-	if err := os.WriteFile(source, []byte(rawCalls), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(source, []byte(rawCalls), 0o644))
 	if out, err := exec.Command("gcc", "-Wno-deprecated-declarations", "-I"+include, "-o", program, source,
 		lib).CombinedOutput(); err != nil {
 		t.Fatalf("gcc: %v\n%s", err, out)

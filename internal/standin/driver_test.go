@@ -14,6 +14,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml/calls"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 )
@@ -36,13 +37,9 @@ func prepare(t *testing.T, s *scenario.Scenario) (nvml.Interface, *scenario.Cont
 	t.Helper()
 	dir := t.TempDir()
 	path, err := BuildFakeNVML(context.Background(), "newest", dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	env, control, err := Simulate(s, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { control.Close() })
 	setenv(t, env)
 	return nvml.New(nvml.WithLibraryPath(path)), control
@@ -58,18 +55,14 @@ func setenv(t *testing.T, env []string) {
 func named(t *testing.T, name string) *scenario.Scenario {
 	t.Helper()
 	s, err := Scenario(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return s
 }
 
 func written(t *testing.T, text string) *scenario.Scenario {
 	t.Helper()
 	s, err := scenario.Parse("test.scenario", "scenario 1\n"+text, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return s
 }
 
@@ -470,9 +463,7 @@ func TestProcessorTime(t *testing.T) {
 	lib, control := playing(t, named(t, "8xh100-shared"))
 	d := device(t, lib, 0)
 	reader, err := scenario.OpenControl(control.Path())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer reader.Close()
 	before := reader.Processor()
 	for reader.Processor()-before < 5*time.Millisecond {

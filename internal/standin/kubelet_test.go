@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -18,9 +19,7 @@ import (
 func kubeletClient(t *testing.T, k *Kubelet) podresources.PodResourcesListerClient {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "kubelet")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	socket := filepath.Join(dir, "kubelet.sock")
 	ctx, cancel := context.WithCancel(context.Background())
@@ -35,13 +34,9 @@ func kubeletClient(t *testing.T, k *Kubelet) podresources.PodResourcesListerClie
 			t.Errorf("the socket is still there: %v", err)
 		}
 	})
-	if err := k.Ready(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, k.Ready(t.Context()))
 	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return podresources.NewPodResourcesListerClient(conn)
 }
@@ -50,14 +45,10 @@ func TestKubeletListsAsTheRealOneDoes(t *testing.T) {
 	k := NewKubelet()
 	node, err := ParsePods("x", strings.NewReader("pod a/p container c nvidia.com/gpu=GPU-1,GPU-2 numa=0,1\n"+
 		"pod a/p container c claim=x driver=d device=one\npod a/p container c claim=x driver=d device=two share=s\npod a/q"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	k.SetNode(node)
 	list, err := kubeletClient(t, k).List(t.Context(), &podresources.ListPodResourcesRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if len(list.PodResources) != 2 {
 		t.Fatalf("%v", list)
 	}
@@ -111,9 +102,7 @@ pod b/q
 pod b/q container e comm=nvidia-cuda-mps nodes=nvidia0,nvidia-caps/nvidia-cap12 env=A:b=c
 process 9 cgroup=/system.slice/x.service env=B:
 `))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	want := KubeletNode{
 		Allocatable: map[string][]string{"nvidia.com/gpu": {"GPU-1::0", "GPU-1::1", "GPU-2#not-a-comment"}},
 		Pods: []KubeletPod{
@@ -195,23 +184,15 @@ func FuzzParsePods(f *testing.F) {
 func TestDemoPods(t *testing.T) {
 	path := filepath.Join("..", "..", "testdata", "kubelet", "demo.pods")
 	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer f.Close()
 	node, err := ParsePods(path, f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	path = filepath.Join("..", "..", "testdata", "scenarios", "demo.scenario")
 	s, err := scenario.Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	names := map[string]bool{}
 	for _, c := range s.GPUs {
 		names[string(c.UUID)] = true

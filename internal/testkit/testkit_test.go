@@ -9,14 +9,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // A program that exits ends the wait for it, whatever the limit, with its last line.
 func TestExitEndsTheWait(t *testing.T) {
 	c, err := Start(exec.Command("sh", "-c", "echo first; echo it broke; exit 3"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	err = c.Within(t.Context(), 24*time.Hour, func() error { return errors.New("not ready") })
 	for _, part := range []string{"exit status 3", "it broke", "not ready"} {
 		if err == nil || !strings.Contains(err.Error(), part) {
@@ -30,9 +30,7 @@ func TestExitEndsTheWait(t *testing.T) {
 
 func TestStop(t *testing.T) {
 	c, err := Start(exec.Command("sleep", "3600"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	tries := 0
 	if err := c.Within(t.Context(), 24*time.Hour, func() error {
 		if tries++; tries < 3 {
@@ -67,9 +65,7 @@ func TestPages(t *testing.T) {
 	defer s.Close()
 	c := Client{User: "a", Password: "b"}
 	text, err := c.Fetch(t.Context(), s.URL, "Accept", "text/plain")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	families, err := Families(text)
 	if err != nil || families["a_total"].GetMetric()[0].GetLabel()[0].GetValue() != "text/plain" {
 		t.Errorf("%v, %v", families, err)

@@ -16,6 +16,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/catalogtest"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/web"
 )
 
@@ -48,18 +49,12 @@ func BenchmarkScrape(b *testing.B) {
 		now := 1
 		latest := func() *gpu.View { return views[now] }
 		own, err := collector.New(latest, catalog.All())
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.OK(b, err)
 		page, err := compat.New(compat.Options{Release: compat.DCGM48, Copies: true})
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.OK(b, err)
 		page.Published(views[0])
 		other, err := collector.NewCompat(latest, page.Families())
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.OK(b, err)
 		handler := web.NewServer(web.Options{Latest: latest, Metrics: metrics{own}, Own: prometheus.NewRegistry(),
 
 			Logger: slog.New(slog.DiscardHandler),

@@ -7,15 +7,15 @@ import (
 	"net"
 	"net/http"
 	"testing"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // listen runs a server with at most a number of connections. Its handler responds once release is closed.
 func listen(t *testing.T, limit int) (address string, entered <-chan struct{}, release chan<- struct{}) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	in, out := make(chan struct{}, 100), make(chan struct{})
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		in <- struct{}{}
@@ -34,9 +34,7 @@ func TestIdleConnectionIsDisplaced(t *testing.T) {
 	dial := func() net.Conn {
 		t.Helper()
 		c, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		t.Cleanup(func() { c.Close() })
 		return c
 	}
@@ -77,9 +75,7 @@ func TestFloodDisplacesItsOwnConnections(t *testing.T) {
 	address, entered, release := listen(t, 4)
 	close(release)
 	scraper, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer scraper.Close()
 	responses := bufio.NewReader(scraper)
 	request := func() {
@@ -95,9 +91,7 @@ func TestFloodDisplacesItsOwnConnections(t *testing.T) {
 	request()
 	for range 20 {
 		c, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		defer c.Close()
 		// A response here means that all connections before it were accepted.
 		fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -115,9 +109,7 @@ func TestClientThatDoesNotReadIsDisplaced(t *testing.T) {
 	request := func(host byte) net.Conn {
 		t.Helper()
 		c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, host)}}).Dial("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		t.Cleanup(func() { c.Close() })
 		fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 		<-entered

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // pageOf is a page that counts how often it is written.
@@ -54,9 +55,7 @@ func TestPageIsWrittenOncePerViewAndFormat(t *testing.T) {
 			}
 		}
 		text, err := io.ReadAll(body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		got, _, _ := strings.Cut(string(text), " x")
 		return got, w.Header()
 	}
@@ -107,9 +106,7 @@ func TestIncompletePage(t *testing.T) {
 		t.Errorf("%d, %.20s, %s", w.Code, w.Body, log.String())
 	}
 	families, err := own.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, m := range families[0].Metric {
 		if want := map[string]float64{"gathering": 1}[m.Label[0].GetValue()]; m.Counter.GetValue() != want {
 			t.Errorf("%v, want %v", m, want)

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 func TestPasswordsAreKept(t *testing.T) {
@@ -16,12 +18,8 @@ func TestPasswordsAreKept(t *testing.T) {
 	write := func(text string) {
 		t.Helper()
 		// As an editor does that writes in place, and as one that renames.
-		if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(path+".new", path); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path+".new", []byte(text), 0o600))
+		must.OK(t, os.Rename(path+".new", path))
 	}
 	next := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("metrics")) })
 	var log bytes.Buffer
@@ -61,9 +59,7 @@ func TestPasswordsAreKept(t *testing.T) {
 			}
 		}
 	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(path))
 	if ask(h) != http.StatusServiceUnavailable {
 		t.Error("open without the file")
 	}

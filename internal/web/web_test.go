@@ -17,6 +17,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/catalogtest"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // metricsOf is a registry as a page.
@@ -49,14 +50,10 @@ func serve(t *testing.T, view *gpu.View, alive error) *httptest.Server {
 func get(t *testing.T, ts *httptest.Server, path string) (*http.Response, string) {
 	t.Helper()
 	res, err := http.Get(ts.URL + path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer res.Body.Close()
 	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return res, string(body)
 }
 
@@ -128,13 +125,9 @@ func TestOtherPathsAndMethods(t *testing.T) {
 		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodTrace,
 			http.MethodOptions, "GIMME"} {
 			req, err := http.NewRequest(method, ts.URL+path, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			res, err := http.DefaultClient.Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			res.Body.Close()
 			if res.StatusCode != http.StatusMethodNotAllowed {
 				t.Errorf("%s %s: %s", method, path, res.Status)
@@ -146,9 +139,7 @@ func TestOtherPathsAndMethods(t *testing.T) {
 // The YAML parser writes one line per error; ours is a single line.
 func TestConfigurationErrorIsOneLine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "web.yml")
-	if err := os.WriteFile(path, []byte("basic_auth_user: {}\nother: 1\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, []byte("basic_auth_user: {}\nother: 1\n"), 0o600))
 	_, err := Listen(&toolkit.FlagConfig{WebConfigFile: &path})
 	if err == nil || strings.ContainsAny(err.Error(), "\n\r") || !strings.Contains(err.Error(), "basic_auth_user") {
 		t.Errorf("the error is %q", err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
@@ -167,9 +168,7 @@ func TestAResourceIsClassifiedOnce(t *testing.T) {
 			Devices: []*podresources.ContainerDevices{{ResourceName: "r/a", DeviceIds: []string{fmt.Sprint(i)}}, {ResourceName: "r/none"},
 				{ResourceName: "r/b", DeviceIds: []string{fmt.Sprint(i)}}}}}})
 	}
-	if err := l.Decode(encode(&podresources.ListPodResourcesResponse{PodResources: pods})); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, l.Decode(encode(&podresources.ListPodResourcesResponse{PodResources: pods})))
 	if !slices.Equal(asked, []string{"r/a", "r/b"}) {
 		t.Errorf("asked about %q", asked)
 	}
@@ -252,12 +251,10 @@ func TestOrderOfContainers(t *testing.T) {
 		return &podresources.ContainerResources{Name: name}
 	}
 	l := NewList(keepSome())
-	if err := l.Decode(encode(&podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{
+	must.OK(t, l.Decode(encode(&podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{
 		{Namespace: "n", Name: "p", Containers: []*podresources.ContainerResources{container("z"), container("a"), container("z")}},
 		{Namespace: "n", Name: "p", Containers: []*podresources.ContainerResources{container("m"), container("a")}},
-		{Namespace: "m", Name: "p", Containers: []*podresources.ContainerResources{container("a")}}}})); err != nil {
-		t.Fatal(err)
-	}
+		{Namespace: "m", Name: "p", Containers: []*podresources.ContainerResources{container("a")}}}})))
 	if got := fmt.Sprint(l.Order); got != `map[{m p}:[a] {n p}:[z a m]]` || len(l.Containers) != 0 {
 		t.Errorf("%s, %d containers with devices", got, len(l.Containers))
 	}

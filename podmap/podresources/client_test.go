@@ -20,6 +20,8 @@ import (
 	"google.golang.org/grpc/status"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 	podresourcesalpha "k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 const (
@@ -54,9 +56,7 @@ func serve(t *testing.T, path string) *server {
 	podresources.RegisterPodResourcesListerServer(s, podresources.UnimplementedPodResourcesListerServer{})
 	podresourcesalpha.RegisterPodResourcesListerServer(s, podresourcesalpha.UnimplementedPodResourcesListerServer{})
 	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(l) }()
 	t.Cleanup(func() {
@@ -91,9 +91,7 @@ func (s *server) called() string {
 func client(t *testing.T, limit int) (*Client, string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "kubelet")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	path := filepath.Join(dir, "kubelet.sock")
 	c := New(path, limit)
 	t.Cleanup(func() {
@@ -141,9 +139,7 @@ func TestConnections(t *testing.T) {
 		t.Errorf("after it was closed: %s, %v, %d connections", got, err, c.Connections())
 	}
 	// Another socket takes its place, and the old server goes on.
-	if err := os.Rename(path, path+".old"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Rename(path, path+".old"))
 	next := serve(t, path)
 	next.answer(listV1, onePod("2"), nil)
 	s.called()
@@ -161,15 +157,11 @@ func TestConnections(t *testing.T) {
 	}
 	connections := c.Connections()
 	// The file is removed: the connection to it is of no use any more.
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(path))
 	if _, err := list(t, c); !errors.Is(err, fs.ErrNotExist) || c.conn != nil {
 		t.Errorf("no socket: %v", err)
 	}
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, nil, 0o600))
 	for range 2 {
 		if _, err := list(t, c); !errors.Is(err, errNotSocket) || c.Connections() != connections {
 			t.Errorf("a file: %v", err)
@@ -197,13 +189,9 @@ func TestBrokenConnections(t *testing.T) {
 	}
 	// The server ends, and its socket remains: refused connections are told apart from others, and tried again at once.
 	l := &net.ListenConfig{}
-	if err := os.Rename(path, path+".old"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Rename(path, path+".old"))
 	dead, err := l.Listen(t.Context(), "unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	dead.(*net.UnixListener).SetUnlinkOnClose(false)
 	dead.Close()
 	for range 3 {
@@ -211,9 +199,7 @@ func TestBrokenConnections(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
-	if err := os.Rename(path+".old", path); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Rename(path+".old", path))
 	s.answer(listV1, onePod("1"), nil)
 	if got, err := list(t, c); err != nil || got != gotOne {
 		t.Errorf("%s, %v", got, err)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
@@ -129,9 +130,7 @@ func wireSample() *podresources.ListPodResourcesResponse {
 
 func TestDecodeReadsWhatTheGeneratedCodeReads(t *testing.T) {
 	l := NewList(keepSome())
-	if err := l.Decode(encode(wireSample())); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, l.Decode(encode(wireSample())))
 	if got, want := render(l), renderProto(wireSample()); !slices.Equal(got, want) {
 		t.Errorf("%q\nwant %q", got, want)
 	}
@@ -184,9 +183,7 @@ func TestDecodeNamesAfterWhatTheyName(t *testing.T) {
 	container := field(field(nil, fieldContainerDevices, devices), fieldContainerName, []byte("c"))
 	pod := field(field(field(nil, fieldPodContainers, container), fieldPodNamespace, []byte("n")), fieldPodName, []byte("p"))
 	l := NewList(keepSome())
-	if err := decodeBytes(l, field(nil, fieldPods, pod)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, decodeBytes(l, field(nil, fieldPods, pod)))
 	if got, want := strings.Join(render(l), " "), `{"n" "p" "c"} "r/a" "7" {"n" "p" "c"} "r/a" "8"`; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
@@ -303,10 +300,8 @@ func TestManyResources(t *testing.T) {
 			DeviceIds: []string{fmt.Sprint("id", i)}})
 	}
 	l := NewList(Filter{Resource: func(string) func(string) Keep { return func(string) Keep { return KeepID } }})
-	if err := l.Decode(encode(&podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{{Namespace: "n",
-		Name: "p", Containers: []*podresources.ContainerResources{c, {Name: "none"}}}}})); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, l.Decode(encode(&podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{{Namespace: "n",
+		Name: "p", Containers: []*podresources.ContainerResources{c, {Name: "none"}}}}})))
 	got := l.Containers[gpu.Container{Namespace: "n", Pod: "p", Name: "c"}]
 	if len(l.Containers) != 1 || len(got.ByResource) != 2*searched {
 		t.Fatalf("%d containers, %d resources", len(l.Containers), len(got.ByResource))

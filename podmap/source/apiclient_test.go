@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
 
@@ -131,9 +132,7 @@ func (c *closing) CloseIdleConnections() { c.closed++ }
 func TestCertificatesAreRotated(t *testing.T) {
 	a := newAPIServer(t)
 	c := newAPIClient(a.options(), "")
-	if err := c.connect(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.connect())
 	first := c.client
 	transport := first.Transport.(*http.Transport)
 	if transport.Proxy != nil || transport.IdleConnTimeout < time.Second || transport.IdleConnTimeout > 5*time.Minute {
@@ -145,12 +144,8 @@ func TestCertificatesAreRotated(t *testing.T) {
 	old := &closing{}
 	c.client = &http.Client{Transport: old}
 	cert, err := os.ReadFile(a.ca)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(a.ca, append(cert, '\n'), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
+	must.OK(t, os.WriteFile(a.ca, append(cert, '\n'), 0o600))
 	if err := c.connect(); err != nil || c.client.Transport == old || old.closed != 1 {
 		t.Errorf("the old connections were closed %d times, %v", old.closed, err)
 	}
@@ -166,9 +161,7 @@ func TestCertificatesAreRotated(t *testing.T) {
 		"spec.nodeName=n1,status.phase!=Succeeded,status.phase!=Failed"}}); err == nil || !strings.HasPrefix(err.Error(), "HTTP 302") {
 		t.Errorf("a redirect: %v", err)
 	}
-	if err := os.WriteFile(a.ca, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(a.ca, nil, 0o600))
 	// Of an empty file nothing is trusted: the server's certificate is of none of the system's authorities.
 	if _, err := c.get(t.Context(), "/api/v1/pods", "", nil); err == nil || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("%v", err)
@@ -178,9 +171,7 @@ func TestCertificatesAreRotated(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	none := filepath.Join(t.TempDir(), "ca.crt")
-	if err := os.WriteFile(none, []byte("nothing"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(none, []byte("nothing"), 0o600))
 	c.api.CAFile = none
 	if err := c.connect(); err == nil || err.Error() != none+" has no certificate" {
 		t.Errorf("%v", err)
@@ -191,9 +182,7 @@ func TestCertificatesAreRotated(t *testing.T) {
 func frozen(t *testing.T, to string) (address string, freeze func()) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var mu sync.RWMutex
 	var conns []net.Conn
 	forward := func(to, from net.Conn) {
@@ -243,20 +232,12 @@ func frozen(t *testing.T, to string) (address string, freeze func()) {
 func full(t *testing.T) (address string) {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { syscall.Close(fd) })
-	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Listen(fd, 0); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	must.OK(t, syscall.Listen(fd, 0))
 	name, err := syscall.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	address = fmt.Sprintf("127.0.0.1:%d", name.(*syscall.SockaddrInet4).Port)
 	for {
 		c, err := net.DialTimeout("tcp", address, 50*time.Millisecond)

@@ -15,6 +15,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 func readText(r io.Reader) (*Checkpoint, error) {
@@ -115,9 +117,7 @@ func TestResponsesOfPlugins(t *testing.T) {
 		t.Errorf("%d names", len(got))
 	}
 	raw, err := proto.Marshal(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for text, decoded := range map[string]bool{"": true, base64.StdEncoding.EncodeToString(raw): true,
 		base64.StdEncoding.EncodeToString(raw[:len(raw)-1]): false, "*": false} {
 		if got := (&Entry{}).decode(text, keepGPU); got != decoded {
@@ -171,9 +171,7 @@ func TestBoundsOfTexts(t *testing.T) {
 func TestFollowedLinks(t *testing.T) {
 	dev := t.TempDir()
 	const link, broken = "elastic-gpu-0123abcd-0", "elastic-gpu-0123abcd-255"
-	if err := os.Symlink("/dev/nvidia3", filepath.Join(dev, link)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Symlink("/dev/nvidia3", filepath.Join(dev, link)))
 	if err := os.WriteFile(filepath.Join(dev, "elastic-gpu-0123abcd-7"), nil, 0o600); err != nil { // not a link
 		t.Fatal(err)
 	}

@@ -13,6 +13,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // keepGPU keeps what begins with GPU.
@@ -23,14 +25,10 @@ func isGPU(name string) bool { return strings.HasPrefix(name, "GPU") }
 // file renders a checkpoint of one entry.
 func file(t testing.TB, ids any, r *deviceplugin.ContainerAllocateResponse) []byte {
 	raw, err := proto.Marshal(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	out, err := json.Marshal(map[string]any{"Data": map[string]any{"PodDeviceEntries": []any{map[string]any{
 		"PodUID": "u", "ContainerName": "c", "ResourceName": "r", "DeviceIDs": ids, "AllocResp": raw}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return out
 }
 
@@ -77,9 +75,7 @@ func TestFormsOfTheCheckpoint(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			var lines []string
 			for key, entries := range got.Entries {
 				for _, e := range entries {
@@ -109,9 +105,7 @@ func TestALargeCheckpointTakesLittleMemory(t *testing.T) {
 	got, err := readCheckpoint(strings.NewReader(text), maphash.MakeSeed(), keepGPU)
 	runtime.GC()
 	runtime.ReadMemStats(&after)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 1<<20 {
 		t.Errorf("%d bytes stay of a file of %d", grown, len(text))
 	}

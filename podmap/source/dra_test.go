@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // claims renders what was read: one line per claim and device.
@@ -138,17 +139,13 @@ func TestPreparedClaimsThatCannotBeRead(t *testing.T) {
 // The driver's name is that of the directory.
 func TestDRACheckpointFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "gpu.nvidia.com", "checkpoint.json")
-	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Mkdir(filepath.Dir(path), 0o700))
 	f := NewDRA(path, Options{Clock: time.Now, Logger: slog.New(slog.DiscardHandler), MaxAge: time.Minute})
 	if s := f.Source(); s.Name != gpu.SourceDRA || s.Up || s.Message != "DRA driver checkpoint not read yet" {
 		t.Errorf("%+v", s)
 	}
-	if err := os.WriteFile(path, []byte(`{"v2":{"preparedClaims":{"u":{"namespace":"a","name":"x","preparedDevices":[{"devices":[
-		{"gpu":{"info":{"uuid":"GPU-1"},"device":{"deviceName":"gpu-0"}}}]}]}}}}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, []byte(`{"v2":{"preparedClaims":{"u":{"namespace":"a","name":"x","preparedDevices":[{"devices":[
+		{"gpu":{"info":{"uuid":"GPU-1"},"device":{"deviceName":"gpu-0"}}}]}]}}}}`), 0o600))
 	f.Poll(t.Context())
 	if got := claims(f.Value()); !slices.Equal(got, []string{`a/x gpu.nvidia.com gpu-0: "GPU-1"`}) || !f.Source().Up {
 		t.Errorf("%q, %+v", got, f.Source())

@@ -17,6 +17,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/host"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // textFile is a File whose value is its text, and which counts how often it is read.
@@ -32,9 +33,7 @@ func textFile(path string, clock func() time.Time, reads *int) *File[string] {
 
 func mustWrite(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 // A file is read again after every change, of which some are only visible in one of its attributes, and not without.
@@ -54,12 +53,8 @@ func TestChangesOfAFile(t *testing.T) {
 	replace := func(text string) {
 		t.Helper()
 		mustWrite(t, path+".new", text)
-		if err := os.Chtimes(path+".new", at, at); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(path+".new", path); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Chtimes(path+".new", at, at))
+		must.OK(t, os.Rename(path+".new", path))
 	}
 	replace("one")
 	poll("one", 1)
@@ -73,9 +68,7 @@ func TestChangesOfAFile(t *testing.T) {
 		mustWrite(t, path, text)
 		poll(text, 1)
 	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(path))
 	f.Poll(t.Context())
 	if f.Value() != nil {
 		t.Error("a value of no file")
@@ -121,9 +114,7 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 			"read " + path + ": input/output error"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if err := c.prepare(); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, c.prepare())
 			defer os.Remove(path)
 			f := newFile(Options{Clock: time.Now, Logger: slog.New(slog.DiscardHandler)}, path, "x", "thing",
 				func(io.Reader) (*int, int, error) { return nil, 0, errors.New("truncated") })
@@ -163,9 +154,7 @@ func TestHealthOfAFile(t *testing.T) {
 	if s := f.Source(); !s.Up || s.Duration != gpu.Some(time.Second) || s.LastSuccess != gpu.Some(start.Add(2*time.Second)) {
 		t.Errorf("%+v", s)
 	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(path))
 	now = now.Add(time.Minute)
 	f.Poll(t.Context())
 	if s := f.Source(); !f.Fresh() || s.Up || !strings.HasSuffix(s.Message, "; using the response from 1m0s ago") {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // fractionDirs are the directories and the file that the GPU fractioning operator and the kubelet write.
@@ -20,9 +21,7 @@ func newFractionDirs(t *testing.T) fractionDirs {
 	dir := t.TempDir()
 	d := fractionDirs{filepath.Join(dir, "map"), filepath.Join(dir, "leases.json"), filepath.Join(dir, "containers")}
 	for _, name := range []string{d.records, d.logs} {
-		if err := os.Mkdir(name, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Mkdir(name, 0o700))
 	}
 	return d
 }
@@ -130,9 +129,7 @@ func TestDirectoryOfFractions(t *testing.T) {
 	mustWrite(t, filepath.Join(d.logs, "p_n_x-2.log"), "")
 	mustWrite(t, filepath.Join(d.records, "5.json"), "x")
 	mustWrite(t, filepath.Join(d.records, "6.json"), "x")
-	if err := os.Symlink("/nowhere", filepath.Join(d.records, "7.json")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Symlink("/nowhere", filepath.Join(d.records, "7.json")))
 	const all = "n/a/  [] [] 0 MiB 0 %; n/p/x  [] [] 0 MiB 0 %; n/p/y  [] [] 0 MiB 0 %; n/q/  [] [] 0 MiB 0 %; 2 undecoded"
 	if got := d.read(t); got != all {
 		t.Errorf("%s", got)
@@ -149,14 +146,10 @@ func TestDirectoryOfFractions(t *testing.T) {
 		t.Errorf("%+v", f.Value())
 	}
 	for _, name := range []string{"5", "6", "7"} {
-		if err := os.Remove(filepath.Join(d.records, name+".json")); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Remove(filepath.Join(d.records, name+".json")))
 	}
 	for i := range maxFractions - 5 {
-		if err := os.Link(filepath.Join(d.logs, "p_n_y-3.log"), filepath.Join(d.records, fmt.Sprint(i))); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Link(filepath.Join(d.logs, "p_n_y-3.log"), filepath.Join(d.records, fmt.Sprint(i))))
 	}
 	if got := d.read(t); strings.Count(got, ";") != 4 || strings.Contains(got, "undecoded") {
 		t.Errorf("as many files as may be: %s", got)

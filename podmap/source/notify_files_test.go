@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
 
@@ -17,9 +18,7 @@ import (
 func watches(t *testing.T) (n int) {
 	t.Helper()
 	files, err := os.ReadDir("/proc/self/fdinfo")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, f := range files {
 		text, err := os.ReadFile("/proc/self/fdinfo/" + f.Name())
 		if err == nil {
@@ -32,13 +31,9 @@ func watches(t *testing.T) (n int) {
 // A call follows each change of one of the files, by whichever system call, and none a change of another file.
 func TestChangesThatAreNotified(t *testing.T) {
 	dir, err := os.MkdirTemp("", "notify") // a socket's path is at most 107 bytes long
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Mkdir(filepath.Join(dir, "sub"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Mkdir(filepath.Join(dir, "sub"), 0o700))
 	at := func(name string) string { return filepath.Join(dir, name) }
 	mustWrite(t, at("b"), "x")
 	mustWrite(t, at("other"), "x")
@@ -51,21 +46,15 @@ func TestChangesThatAreNotified(t *testing.T) {
 	// heard takes the calls of what was done, and that of a mark behind it.
 	heard := func(_ string, want int) {
 		t.Helper()
-		if err := os.Mkdir(at("sub/c"), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Remove(at("sub/c")); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Mkdir(at("sub/c"), 0o700))
+		must.OK(t, os.Remove(at("sub/c")))
 		for range want + 1 {
 			<-calls
 		}
 	}
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 	}
 	l, err := net.Listen("unix", at("a"))
 	must(err)
@@ -118,15 +107,11 @@ func TestFilesOfOneDirectory(t *testing.T) {
 // A watched directory that is removed ends the watch: another one in its place is another directory.
 func TestRemovedDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "sub")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Mkdir(dir, 0o700))
 	done := make(chan error, 1)
 	go func() { done <- Notify(t.Context(), []string{filepath.Join(dir, "a")}, func() { t.Error("called") }) }()
 	testkit.Until(func() bool { return watches(t) > 0 })
-	if err := os.Remove(dir); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(dir))
 	if err := <-done; err == nil || err.Error() != "a watched directory was removed" {
 		t.Errorf("%v", err)
 	}
@@ -135,13 +120,9 @@ func TestRemovedDirectory(t *testing.T) {
 // Events that the kernel had to drop may have been of the files.
 func TestDroppedEvents(t *testing.T) {
 	text, err := os.ReadFile("/proc/sys/fs/inotify/max_queued_events")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	most, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	dir := t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -150,9 +131,7 @@ func TestDroppedEvents(t *testing.T) {
 		done <- Notify(ctx, []string{filepath.Join(dir, "a")}, func() { calls <- struct{}{}; <-resume })
 	}()
 	testkit.Until(func() bool { return watches(t) > 0 })
-	if err := os.Mkdir(filepath.Join(dir, "a"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Mkdir(filepath.Join(dir, "a"), 0o700))
 	<-calls // and nothing is read until it returns
 	names := [2]string{filepath.Join(dir, "x"), filepath.Join(dir, "y")}
 	mustWrite(t, names[0], "")
@@ -176,9 +155,7 @@ func TestDirectoriesThatCannotBeWatched(t *testing.T) {
 	mustWrite(t, filepath.Join(dir, "file"), "x")
 	open := func() int {
 		files, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return len(files)
 	}
 	before := open()
@@ -194,12 +171,8 @@ func TestDirectoriesThatCannotBeWatched(t *testing.T) {
 		t.Errorf("%d descriptors were left open", now-before)
 	}
 	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 0, Max: limit.Max}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
+	must.OK(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 0, Max: limit.Max}))
 	err := Notify(t.Context(), []string{filepath.Join(dir, "a")}, nil)
 	if restored := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); restored != nil {
 		t.Fatal(restored)

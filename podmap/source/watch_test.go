@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // apiServer is an API server that responds with what the test has put in it.
@@ -37,9 +39,7 @@ func newAPIServer(t *testing.T) *apiServer {
 	a.ca, a.token = filepath.Join(dir, "ca.crt"), filepath.Join(dir, "token")
 	cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.Certificate().Raw})
 	for file, data := range map[string][]byte{a.ca: cert, a.token: []byte("secret\n")} {
-		if err := os.WriteFile(file, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(file, data, 0o600))
 	}
 	return a
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 const (
@@ -41,9 +42,7 @@ func newJobDir(t *testing.T) *jobDir {
 
 func (f *jobDir) write(name, text string) {
 	f.t.Helper()
-	if err := os.WriteFile(filepath.Join(f.dir, name), []byte(text), 0o644); err != nil {
-		f.t.Fatal(err)
-	}
+	must.OK(f.t, os.WriteFile(filepath.Join(f.dir, name), []byte(text), 0o644))
 }
 
 func (f *jobDir) poll() gpu.Allocations {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/host"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
 
@@ -144,9 +145,7 @@ func TestBoundsOfTheMapping(t *testing.T) {
 	f.write("0", strings.Repeat("7\n", maxFileBytes/2))
 	f.write("another", "")
 	for i := range maxFiles - 2 {
-		if err := os.Link(filepath.Join(f.dir, "another"), filepath.Join(f.dir, fmt.Sprint("another", i))); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Link(filepath.Join(f.dir, "another"), filepath.Join(f.dir, fmt.Sprint("another", i))))
 	}
 	if a := f.poll(); !a.Known || a.Uncertain || !a.Sources[0].Up || !slices.Equal(shown(a), []string{"7 A 1"}) {
 		t.Errorf("%q, %+v", shown(a), a.Sources)
@@ -179,9 +178,7 @@ func TestHealthOfTheMapping(t *testing.T) {
 	source := func() gpu.Source { return j.Allocations(node()).Sources[0] }
 	write := func(name, text string) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	if s := source(); s.Name != gpu.SourceJobs || s.Message != "Slurm job mapping not read yet" || s.Up || s.Duration.Present() {
 		t.Errorf("%+v", s)
@@ -209,9 +206,7 @@ func TestHealthOfTheMapping(t *testing.T) {
 	if s := source(); s.Errors != 5 || s.Message != dir+"/1 has 1 lines that are no job IDs" {
 		t.Errorf("%+v", s)
 	}
-	if err := os.RemoveAll(dir); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.RemoveAll(dir))
 	for range 2 {
 		j.Poll(t.Context())
 	}
@@ -224,9 +219,7 @@ func TestHealthOfTheMapping(t *testing.T) {
 	if a := j.Allocations(node()); a.Known || !strings.HasSuffix(a.Sources[0].Message, "no longer used") || len(a.List) > 0 {
 		t.Errorf("%+v", a)
 	}
-	if err := os.WriteFile(dir, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(dir, nil, 0o600))
 	if j.Poll(t.Context()); !strings.HasPrefix(source().Message, "open "+dir+": not a directory") {
 		t.Errorf("%+v", source())
 	}

@@ -7,15 +7,14 @@ import (
 	"testing"
 
 	"github.com/gpu-exporter/gpu-exporter/dashboards"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // Every generated file in the repository is what gen would write, and none is left of what it no longer writes.
 func TestGeneratedFilesAreCurrent(t *testing.T) {
 	root := filepath.Join("..", "..")
 	files, err := generate(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for path, want := range files {
 		got, err := os.ReadFile(filepath.Join(root, path))
 		if err != nil || !bytes.Equal(got, want) {
@@ -32,14 +31,10 @@ func TestGeneratedFilesAreCurrent(t *testing.T) {
 func TestGenerateIsRepeatable(t *testing.T) {
 	root := filepath.Join("..", "..")
 	first, err := generate(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for range 2 {
 		again, err := generate(root)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for path := range first {
 			if !bytes.Equal(first[path], again[path]) {
 				t.Errorf("%s differs from run to run", path)
@@ -52,9 +47,7 @@ func TestGenerateIsRepeatable(t *testing.T) {
 // dashboards themselves.
 func TestDashboardsAreDocumented(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "dashboards.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, b := range dashboards.All() {
 		if !bytes.Contains(page, []byte("\n## "+b.Title+"\n")) || !bytes.Contains(page, []byte("-"+b.UID+".png)")) {
 			t.Errorf("docs/dashboards.md has no section or picture of %s (%s)", b.Title, b.UID)

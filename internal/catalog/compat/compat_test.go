@@ -13,6 +13,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/catalogtest"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // page is a page and its rows by name.
@@ -29,14 +30,10 @@ func newPage(t *testing.T, r compat.Release) page {
 func pageOf(t *testing.T, o compat.Options) page {
 	t.Helper()
 	p, err := compat.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	out := page{p, map[string]catalog.Family{}}
 	rows := p.Families()
-	if err := catalog.ValidateCompat(rows); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, catalog.ValidateCompat(rows))
 	for _, f := range rows {
 		out.rows[f.Name] = f
 	}
@@ -474,9 +471,7 @@ func TestHealth(t *testing.T) {
 // nvidia_gpu_exporter's names are the names of nvidia-smi's fields, or are in what it exports for its test devices.
 func TestNvidiaSMI(t *testing.T) {
 	text, err := os.ReadFile("testdata/nvidia_gpu_exporter.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	p := newPage(t, compat.NvidiaSMI)
 	theirs, common := string(text), 0
 	for _, f := range p.Families() {

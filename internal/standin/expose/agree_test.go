@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
 )
 
@@ -36,9 +37,7 @@ func kubeState(f *fleet.Fleet, at time.Time, family string, by ...string) map[st
 func TestKubernetesAgreesWithTheExporters(t *testing.T) {
 	for _, c := range []fleet.Config{fleet.Demo(1), fleet.Big(2, 40, 8)} {
 		f, err := fleet.New(c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for _, d := range []time.Duration{0, 17 * time.Minute, 5 * time.Hour, 60 * time.Hour} {
 			at := someDay.Add(d)
 			running := kubeState(f, at, "kube_pod_status_phase", "namespace", "pod", "phase")

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/expose"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
 )
@@ -17,9 +18,7 @@ func TestEpochMovesTheFleet(t *testing.T) {
 	late.Epoch = early.Epoch.Add(later)
 	samples := func(c fleet.Config, at time.Time) map[string]float64 {
 		f, err := fleet.New(c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		s, out := expose.NewSampler(f, nil), map[string]float64{}
 		keep := func(one expose.Sample) { out[string(one.AppendSeries(nil))] = one.Value }
 		for i := range f.Len() {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/expose"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
 )
@@ -55,9 +56,7 @@ func readLine(t *testing.T, text string) line {
 	}
 	if timed {
 		milliseconds, err := strconv.ParseInt(at, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		l.at = time.UnixMilli(milliseconds)
 	}
 	return l
@@ -66,15 +65,11 @@ func readLine(t *testing.T, text string) line {
 // The history at a time is what was served then, sample by sample.
 func TestHistoryIsWhatWasServed(t *testing.T) {
 	f, err := fleet.New(fleet.Demo(5))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	h := expose.History{From: someDay.Truncate(time.Minute), Step: 141*time.Second + 500*time.Millisecond}
 	h.To = h.From.Add(10 * time.Minute)
 	var b strings.Builder
-	if err := h.Write(t.Context(), f, &b); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, h.Write(t.Context(), f, &b))
 	type sample struct {
 		instance, series string
 		at               int64
@@ -125,15 +120,11 @@ func TestHistoryIsWhatWasServed(t *testing.T) {
 
 func TestHistoryOfOneFamilyAndNone(t *testing.T) {
 	f, err := fleet.New(fleet.Demo(2))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	h := expose.History{From: someDay, To: someDay.Add(time.Minute), Step: 30 * time.Second,
 		Want: func(n string) bool { return n == "gpu_device_up" }}
 	var b strings.Builder
-	if err := h.Write(t.Context(), f, &b); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, h.Write(t.Context(), f, &b))
 	if strings.Contains(b.String(), "kube_") || !strings.Contains(b.String(), "\ngpu_device_up{") ||
 		!strings.Contains(b.String(), "\nup{") {
 		t.Errorf("got %.300s", b.String())

@@ -16,6 +16,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/expose"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
 	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
@@ -26,13 +27,9 @@ var someDay = time.Date(2026, 11, 18, 14, 3, 7, 0, time.UTC)
 func newServer(t testing.TB, c fleet.Config, at *time.Time) (*fleet.Fleet, *expose.Server) {
 	t.Helper()
 	f, err := fleet.New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	s, err := expose.NewServer(f, func() time.Time { return *at })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return f, s
 }
 
@@ -45,9 +42,7 @@ func get(h http.Handler, path string) (int, string) {
 func parse(t *testing.T, text string) map[string]*dto.MetricFamily {
 	t.Helper()
 	families, err := testkit.Families(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return families
 }
 
@@ -55,9 +50,7 @@ func parse(t *testing.T, text string) map[string]*dto.MetricFamily {
 // show whatever recording rules read. Panels on other families have data in the end-to-end test.
 func TestNodePages(t *testing.T) {
 	rules, err := os.ReadFile(filepath.Join("..", "..", "..", "alerts", "recording.rules.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	reads, at := string(rules), someDay
 	f, s := newServer(t, fleet.Demo(1), &at)
 	known, shown := map[string]bool{}, map[string]bool{}
@@ -81,9 +74,7 @@ func TestNodePages(t *testing.T) {
 			list = append(list, family)
 		}
 		problems, err := promlint.NewWithMetricFamilies(list).Lint()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for _, p := range problems {
 			t.Errorf("%s: %s: %s", f.Node(i).Name, p.Metric, p.Text)
 		}
@@ -136,9 +127,7 @@ func TestDiscovery(t *testing.T) {
 		Targets []string
 		Labels  map[string]string
 	}
-	if err := json.Unmarshal([]byte(text), &groups); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal([]byte(text), &groups))
 	if len(groups) != f.Len()+2 || f.Len() != 20 {
 		t.Errorf("%d groups for %d nodes and two clusters", len(groups), f.Len())
 	}

@@ -7,15 +7,14 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
 )
 
 func newFleet(t testing.TB, c fleet.Config) *fleet.Fleet {
 	t.Helper()
 	f, err := fleet.New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return f
 }
 

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
@@ -38,9 +39,7 @@ var build = sync.OnceValues(func() (string, error) {
 func Root(t testing.TB) string {
 	t.Helper()
 	root, err := build()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return root
 }
 
@@ -81,13 +80,9 @@ gpu 1 board=h100 uuid=` + GPUB + ` pci=0000:2a:00.0 minor=1
 func Parse(t testing.TB, text, pods string) *Node {
 	t.Helper()
 	s, err := scenario.Parse("test.scenario", text, os.DirFS(filepath.Join(Root(t), "testdata", "scenarios")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	n, err := standin.ParsePods("test.pods", strings.NewReader(pods))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return Lay(t, s, n)
 }
 
@@ -108,9 +103,7 @@ func Lay(t testing.TB, s *scenario.Scenario, pods standin.KubeletNode) *Node {
 	}
 	// A socket's path is limited to about a hundred characters; the name of a test may be longer.
 	short, err := os.MkdirTemp("", "kubelet-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { os.RemoveAll(short) })
 	n.Socket = filepath.Join(short, "kubelet.sock")
 	n.Kubelet = standin.NewKubelet()
@@ -124,9 +117,7 @@ func Lay(t testing.TB, s *scenario.Scenario, pods standin.KubeletNode) *Node {
 			t.Errorf("kubelet: %v", err)
 		}
 	})
-	if err := n.Kubelet.Ready(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, n.Kubelet.Ready(t.Context()))
 	return n
 }
 
@@ -135,19 +126,13 @@ func Shipped(t testing.TB, name, pods string) *Node {
 	t.Helper()
 	root := Root(t)
 	s, err := scenario.Load(filepath.Join(root, "testdata", "scenarios", name+".scenario"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	path := filepath.Join(root, "testdata", "kubelet", pods+".pods")
 	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer f.Close()
 	node, err := standin.ParsePods(path, f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return Lay(t, s, node)
 }
 
@@ -223,9 +208,7 @@ func (n *Node) Start(t testing.TB, o Options) *Exporter {
 		e.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: o.User, Gid: o.User}}
 	}
 	e.cmd.Stdout, e.cmd.Stderr = &e.out, &e.out
-	if err := e.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, e.cmd.Start())
 	go func() { e.Err = e.cmd.Wait(); close(e.Done) }()
 	t.Cleanup(func() {
 		e.Stop()

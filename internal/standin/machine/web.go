@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // Password is that of the user prometheus in a Web with users.
@@ -28,20 +30,14 @@ type Web struct{ Users bool }
 func WebConfig(t testing.TB, dir string, w Web) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	template := x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour),
 		NotAfter:    time.Now().Add(time.Hour),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true}
 	der, err := x509.CreateCertificate(rand.Reader, &template, &template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	text := "tls_server_config:\n  cert_file: cert.pem\n  key_file: key.pem\n"
 	if w.Users {
 		text += "basic_auth_users:\n  prometheus: " + PasswordHash + "\n"
@@ -49,9 +45,7 @@ func WebConfig(t testing.TB, dir string, w Web) string {
 	for name, content := range map[string][]byte{"cert.pem": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
 		Bytes: der}),
 		"key.pem": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), "web.yml": []byte(text)} {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
 	}
 	return filepath.Join(dir, "web.yml")
 }

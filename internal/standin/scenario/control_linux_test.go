@@ -4,15 +4,15 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 func TestControlStepped(t *testing.T) {
 	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	path := filepath.Join(t.TempDir(), "control")
 	c, err := NewControl(path, start)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if c.Now() != 0 || !c.Time().Equal(start) {
 		t.Errorf("a new clock shows %v, %v", c.Now(), c.Time())
 	}
@@ -41,9 +41,7 @@ func TestControlStepped(t *testing.T) {
 
 func TestControlReal(t *testing.T) {
 	c, err := NewRealControl(filepath.Join(t.TempDir(), "control"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer c.Close()
 	first := c.Now()
 	for c.Now() == first { // it moves by itself

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // What the stand-in driver looks up and what a scenario may say are the same list.
@@ -29,9 +31,7 @@ func TestKeysMatchTheDriver(t *testing.T) {
 	var driver []string
 	for _, name := range files {
 		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		joined := strings.ReplaceAll(string(text), "\n                                ", " ")
 		for _, p := range patterns {
 			for _, m := range p.FindAllStringSubmatch(joined, -1) {
@@ -64,9 +64,7 @@ func TestKeysMatchTheDriver(t *testing.T) {
 // The names of return codes and variables are those of the driver's sources, in its order.
 func TestVariablesMatchTheDriver(t *testing.T) {
 	text, err := os.ReadFile("../../../testdata/fakenvml/scenario.c")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	list := regexp.MustCompile(`(?s)variable_names\[\] = \{(.*?)\}`).FindStringSubmatch(string(text))
 	if list == nil {
 		t.Fatal("the list of variables is not in scenario.c")

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/fstest"
 	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 const minimal = `scenario 1
@@ -23,9 +25,7 @@ gpu 0 board=b
 func parse(t *testing.T, text string) *Scenario {
 	t.Helper()
 	s, err := Parse("test.scenario", text, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return s
 }
 
@@ -127,9 +127,7 @@ func TestInclude(t *testing.T) {
 		"bad.scenario":      {Data: []byte("scenario 1\n\nwrong\n")},
 	}
 	s, err := Parse("main", "scenario 1\ninclude boards/b.scenario\ngpu 0 board=b\n", files)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if a, ok := s.Answer(0, "Name", 0); !ok || a.Text != "A gpu" {
 		t.Errorf("Name is %+v, %v", a, ok)
 	}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // sample is a draft with something of everything that a recording has.
@@ -46,13 +48,9 @@ func sample() *Draft {
 
 func TestWrite(t *testing.T) {
 	text, err := sample().Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	s, err := Parse("draft", string(text), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if s.Title != `A "title" # of \ sorts` || s.Symbols != "R535" || len(s.GPUs) != 2 || s.GPUs[1].UUID != "GPU-1" ||
 		s.GPUs[1].PCI != "0000:11:00.0" {
 		t.Errorf("%q, %s, %+v", s.Title, s.Symbols, s.GPUs)
@@ -114,9 +112,7 @@ func TestWriteTexts(t *testing.T) {
 			continue
 		}
 		s, err := Parse("x", string(b), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		a, _ := s.Answer(0, "Name", 0)
 		if want := printable(text, maxNameBytes); a.Text != want {
 			t.Errorf("%q came back as %q", text, a.Text)
@@ -141,24 +137,16 @@ var atLine = regexp.MustCompile(`^[\w.-]+:\d+: .*expected `)
 // error with file, line and what was expected, or it reads; it is never a crash.
 func TestWrittenAndSpoiled(t *testing.T) {
 	text, err := sample().Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	whole, dir := string(text), t.TempDir()
 	load := func(text string) error {
 		file := filepath.Join(dir, "node.scenario")
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(file, []byte(text), 0o600))
 		_, err := Load(file)
 		return err
 	}
-	if err := load(whole); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("/etc/passwd", filepath.Join(dir, "link.scenario")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, load(whole))
+	must.OK(t, os.Symlink("/etc/passwd", filepath.Join(dir, "link.scenario")))
 	for text, want := range map[string]string{
 		"\x7fELF\x02\x01\x01\x00": "node.scenario:1: expected printable text",
 		whole + "board b\n" + strings.Repeat("  Field[0-255,0-1] = 0\n", 2):   "expected ranges that make at most",
@@ -214,13 +202,9 @@ func FuzzWrite(f *testing.F) {
 			return
 		}
 		b, err := d.Bytes()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		s, err := Parse("fuzzed", string(b), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if got, _ := s.Answer(1, "Name", 0); got.Text != printable(text, maxNameBytes) {
 			t.Errorf("%q came back as %q", text, got.Text)
 		}

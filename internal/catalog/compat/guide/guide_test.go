@@ -11,14 +11,13 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat/guide"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // Every label that dcgm-exporter can set is in labels.csv, and what labels.csv says is what the page has.
 func TestLabelsOfUpstream(t *testing.T) {
 	labels, err := guide.Labels()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	listed := map[string]guide.Label{}
 	for _, l := range labels {
 		listed[l.Name] = l
@@ -27,9 +26,7 @@ func TestLabelsOfUpstream(t *testing.T) {
 		}
 	}
 	text, err := os.ReadFile("testdata/dcgm-exporter-labels.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	theirs := map[string]bool{"(pod labels)": true}
 	for line := range strings.Lines(string(text)) {
 		if fields := strings.Fields(line); fields[0] != "#" {
@@ -49,9 +46,7 @@ func TestLabelsOfUpstream(t *testing.T) {
 	for _, release := range []compat.Release{compat.DCGM48, compat.DCGM49} {
 		here := map[string]bool{"(pod labels)": true}
 		p, err := compat.New(compat.Options{Release: release, DeviceLabels: compat.DeviceLabels()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for _, f := range p.Families() {
 			for _, l := range f.Labels {
 				here[l] = true
@@ -102,15 +97,11 @@ func TestGuidesNameWhatExists(t *testing.T) {
 	ours := regexp.MustCompile(`\bgpu_[a-z0-9_]*[a-z0-9]\b(?:_?[*{])?`)
 	theirs := regexp.MustCompile(`\bDCGM_[A-Z0-9_]*[A-Z0-9]\b(?:_?\*)?`)
 	table, err := guide.Markdown()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	docs := filepath.Join("..", "..", "..", "..", "docs")
 	for _, file := range []string{"compatibility-dcgm.md", "migrate-from-dcgm-exporter.md", "migrate-from-nvidia-gpu-exporter.md"} {
 		text, err := os.ReadFile(filepath.Join(docs, file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		names := ours.FindAllString(string(text), -1)
 		if len(names) < 15 {
 			t.Errorf("%s names %d families", file, len(names))
