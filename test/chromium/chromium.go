@@ -15,6 +15,7 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
 
@@ -67,9 +68,7 @@ func (tab *Tab) Open(url string, width, height int64, dark bool) {
 	err := chromedp.Run(tab.ctx, chromedp.EmulateViewport(width, height),
 		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}),
 		chromedp.Navigate(url), chromedp.WaitVisible("main", chromedp.ByQuery))
-	if err != nil {
-		tab.t.Fatal(err)
-	}
+	must.OK(tab.t, err)
 }
 
 // Evaluate returns the value of a JavaScript expression on a page that is complete: while one that refreshes itself is
@@ -92,9 +91,7 @@ func (tab *Tab) Picture(name string, whole bool) {
 	if whole {
 		action = chromedp.FullScreenshot(&png, 100)
 	}
-	if err := chromedp.Run(tab.ctx, action); err != nil {
-		tab.t.Fatal(err)
-	}
+	must.OK(tab.t, chromedp.Run(tab.ctx, action))
 	if len(png) < 10_000 {
 		tab.t.Errorf("the picture of %s is empty", name)
 	}
@@ -103,8 +100,6 @@ func (tab *Tab) Picture(name string, whole bool) {
 		if _, err := os.Stat(file); err != nil {
 			return
 		}
-		if err := os.WriteFile(file, png, 0o644); err != nil {
-			tab.t.Fatal(err)
-		}
+		must.OK(tab.t, os.WriteFile(file, png, 0o644))
 	}
 }

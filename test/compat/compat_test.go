@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
 	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
@@ -62,14 +63,10 @@ func TestConsumers(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			// The demo, and an XID early on. A scenario includes what lies beside it.
-			if err := os.CopyFS(dir, os.DirFS(filepath.Join(root, "testdata", "scenarios"))); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.CopyFS(dir, os.DirFS(filepath.Join(root, "testdata", "scenarios"))))
 			scenario := filepath.Join(dir, "xid.scenario")
-			if err := os.WriteFile(scenario, []byte("scenario 1\ntitle \"the demo with an XID\"\ninclude demo.scenario\nat 20s gpu 0 xid "+
-				"95\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.WriteFile(scenario, []byte("scenario 1\ntitle \"the demo with an XID\"\ninclude demo.scenario\nat 20s gpu 0 xid "+
+				"95\n"), 0o600))
 			node, server := servers.Address(t), servers.Address(t)
 			servers.Start(t, root, standin, "--scenario="+scenario, "--pods=testdata/kubelet/demo.pods", "--quiet",
 				"--", exporter, "--web.listen-address="+node, "--node-name=demo-node", "--metrics=all", "--compat="+release,
@@ -80,9 +77,7 @@ func TestConsumers(t *testing.T) {
 			defer others.Close()
 
 			testdata, err := filepath.Abs(filepath.Join("testdata", strings.TrimPrefix(release, "dcgm-")))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			config := filepath.Join(dir, "prometheus.yml")
 			text := fmt.Sprintf(`
 global: {scrape_interval: 1s, evaluation_interval: 1s}
@@ -94,9 +89,7 @@ scrape_configs:
 				`the-exporter-abcde, container: exporter}}]}
 - {job_name: kube-state-metrics, honor_labels: true, fallback_scrape_protocol: PrometheusText0.0.4, static_configs: [{targets: ['%[3]s']}]}
 `, testdata, node, strings.TrimPrefix(others.URL, "http://"), compat.Release(release).Path())
-			if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.WriteFile(config, []byte(text), 0o600))
 			said := servers.Start(t, dir, prometheus, "--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"),
 				"--web.listen-address="+server)
 			d := database("http://" + server)
@@ -113,14 +106,10 @@ scrape_configs:
 			})
 			asked := 0
 			files, err := filepath.Glob(filepath.Join(testdata, "*"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			for _, file := range files {
 				content, err := os.ReadFile(file)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, err)
 				name := filepath.Base(file)
 				switch {
 				case strings.HasSuffix(name, ".json"):
@@ -210,9 +199,7 @@ func (d database) dashboard(t *testing.T, name string, content []byte) (asked in
 func (d database) rules(t *testing.T, name string) (asked int) {
 	t.Helper()
 	body, err := servers.Fetch(string(d) + "/api/v1/rules")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var answer struct {
 		Data struct {
 			Groups []struct {
@@ -223,9 +210,7 @@ func (d database) rules(t *testing.T, name string) (asked int) {
 			}
 		}
 	}
-	if err := json.Unmarshal([]byte(body), &answer); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal([]byte(body), &answer))
 	for _, g := range answer.Data.Groups {
 		for _, r := range g.Rules {
 			asked++
@@ -303,9 +288,7 @@ func (d database) documents(t *testing.T, root string) (asked int) {
 	span := regexp.MustCompile("`([^`]+)`")
 	for _, file := range []string{"compatibility-dcgm.md", "migrate-from-dcgm-exporter.md", "migrate-from-nvidia-gpu-exporter.md"} {
 		text, err := os.ReadFile(filepath.Join(root, "docs", file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for _, line := range strings.Split(string(text), "\n") {
 			if item, ok := strings.CutPrefix(line, "- `DCGM_"); ok && file == "compatibility-dcgm.md" { // a family that is equal
 				name, query, _ := strings.Cut(item, ": ")

@@ -19,6 +19,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/catalogtest"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat/guide"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/test/fleet/replay"
 	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
@@ -226,9 +227,7 @@ func families(t *testing.T) []guide.Entry {
 	listed := map[string]bool{}
 	for _, release := range []compat.Release{compat.DCGM48, compat.DCGM49, compat.NvidiaSMI} {
 		list, err := guide.Entries(release)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for _, e := range list {
 			if !listed[e.Name] { // most have the same name in 4.9
 				out = append(out, e)

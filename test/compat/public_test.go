@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
 
@@ -65,14 +66,10 @@ var unsupported = []exception{
 func publicQueries(t *testing.T) [][]string {
 	t.Helper()
 	file, err := os.Open(filepath.Join("testdata", "public.csv"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer file.Close()
 	lines, err := csv.NewReader(file).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return lines[1:]
 }
 
@@ -96,9 +93,7 @@ func (d database) public(t *testing.T, root, release, node string) (asked int) {
 		t.Fatalf("%d verdicts on %d queries: %v", len(verdicts), len(queries), err)
 	}
 	_, port, err := net.SplitHostPort(node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	open := 0
 	for _, v := range verdicts {
 		if v.Verdict != "not supported" {
@@ -126,9 +121,7 @@ func (d database) public(t *testing.T, root, release, node string) (asked int) {
 		for _, name := range theirs.FindAllString(v.Query, -1) {
 			if _, known := present[name]; !known {
 				n, err := d.series(fmt.Sprintf(`count(last_over_time(%s[1m]))`, name))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, err)
 				present[name] = n > 0
 			}
 			if !present[name] && !notInDemo.MatchString(name) && !slices.Contains(absent, name) {
@@ -240,9 +233,7 @@ items:
   metadata: {name: gpu, namespace: monitoring}
   spec: {groups: [{rules: [{alert: Gone, expr: 'absent(up{job=~".*dcgm.*"})'}]}]}
 `
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte(text), 0o600))
 	check := exec.Command(program, "check", file)
 	out, _ := check.Output()
 	for _, want := range []string{"10 queries: 4 supported, 5 supported with a difference, 1 not supported",

@@ -15,6 +15,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/catalogtest"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/test/fleet/replay"
 )
 
@@ -569,9 +570,7 @@ func scraped(t *testing.T, situation string, interval time.Duration) *replay.Ser
 			return
 		}
 		scrape := func(target string, do func(put func(labels.Labels, float64))) {
-			if err := s.Scrape(context.Background(), target, v.At, do); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, s.Scrape(context.Background(), target, v.At, do))
 		}
 		scrape("ours", func(put func(labels.Labels, float64)) {
 			for _, f := range families {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
 
@@ -19,16 +20,12 @@ import (
 // distribution's compiler adds, the build binds them lazily and runs with a driver that lacks most of the newer ones.
 func TestBinaryIsBoundLazily(t *testing.T) {
 	gcc, err := exec.LookPath("gcc")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	// As on Ubuntu, Fedora and others: these options precede the user's.
 	hardened := t.TempDir()
 	called := filepath.Join(hardened, "called")
 	script := "#!/bin/sh\necho \"$@\" >>" + called + "\nexec " + gcc + ` -Wl,-z,now -Wl,-z,relro -fstack-protector-strong "$@"` + "\n"
-	if err := os.WriteFile(filepath.Join(hardened, "gcc"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(hardened, "gcc"), []byte(script), 0o755))
 	// A version that no other build has: one that was linked before would be taken for this one.
 	cmd := exec.Command(filepath.Join(root(t), "deploy", "build"), runtime.GOARCH)
 	cmd.Env = append(os.Environ(), "PATH="+hardened+":"+os.Getenv("PATH"), "VERSION=hardened"+strings.ReplaceAll(hardened, "/", "-"))
@@ -41,16 +38,12 @@ func TestBinaryIsBoundLazily(t *testing.T) {
 	binary := filepath.Join(root(t), "bin", runtime.GOARCH, "gpu-exporter")
 
 	f, err := elf.Open(binary)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer f.Close()
 	for tag, now := range map[elf.DynTag]uint64{elf.DT_FLAGS: uint64(elf.DF_BIND_NOW), elf.DT_FLAGS_1: uint64(elf.DF_1_NOW),
 		elf.DT_BIND_NOW: ^uint64(0)} {
 		values, err := f.DynValue(tag)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for _, v := range values {
 			if v&now != 0 || tag == elf.DT_BIND_NOW {
 				t.Errorf("it is bound at start: %v %#x", tag, v)
@@ -61,9 +54,7 @@ func TestBinaryIsBoundLazily(t *testing.T) {
 		t.Errorf("it links %v: %v", libraries, err)
 	}
 	symbols, err := f.ImportedSymbols()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	ofDriver := 0
 	for _, s := range symbols {
 		if strings.HasPrefix(s.Name, "nvml") {

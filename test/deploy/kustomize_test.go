@@ -14,6 +14,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/pod-security-admission/api"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
 
@@ -138,17 +139,13 @@ func TestKustomizeComponents(t *testing.T) {
 	dir := t.TempDir()
 	relative := func(to string) string {
 		p, err := filepath.Rel(dir, filepath.Join(base, to))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return p
 	}
 	text := "namespace: gpu-exporter\nresources: [" + relative("base") + "]\ncomponents: [" + relative("components/prometheus") + ", " +
 		relative("components/dashboards") + ", " + relative("components/dcgm-names") + "]\n" +
 		"images: [{name: ghcr.io/gpu-exporter/gpu-exporter, newName: registry.example.com/gpu-exporter}]\n"
-	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o644))
 	built := kustomize(t, dir)
 	var boards, rules int
 	paths := map[string]string{}

@@ -15,6 +15,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // object is what is common to all kinds.
@@ -86,9 +88,7 @@ func decode(rendered string) (out []object, err error) {
 func objects(t *testing.T, rendered string) []object {
 	t.Helper()
 	out, err := decode(rendered)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return out
 }
 
@@ -180,11 +180,7 @@ func unmarshal(t *testing.T, o object, out any) {
 func sameJSON(t *testing.T, a, b string) bool {
 	t.Helper()
 	var x, y any
-	if err := json.Unmarshal([]byte(a), &x); err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal([]byte(b), &y); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal([]byte(a), &x))
+	must.OK(t, json.Unmarshal([]byte(b), &y))
 	return reflect.DeepEqual(x, y)
 }

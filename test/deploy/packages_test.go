@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 func output(t *testing.T, dir, name string, args ...string) string {
@@ -168,9 +170,7 @@ func isManual(t *testing.T, path, program, first string, has []string) {
 		}
 	}
 	unpacked := filepath.Join(t.TempDir(), name+".1")
-	if err := os.WriteFile(unpacked, []byte(page), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(unpacked, []byte(page), 0o644))
 	if out := output(t, "", "groff", "-man", "-Tutf8", "-ww", "-z", unpacked); out != "" {
 		t.Errorf("groff complains of the page: %s", out)
 	}
@@ -232,22 +232,16 @@ func TestUnit(t *testing.T) {
 	tree := t.TempDir()
 	units := filepath.Join(tree, "units")
 	for _, d := range []string{units, filepath.Join(tree, "bin")} {
-		if err := os.MkdirAll(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(d, 0o755))
 	}
 	program := filepath.Join(tree, "bin", "gpu-exporter")
-	if err := os.WriteFile(program, []byte("#!/bin/sh\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(program, []byte("#!/bin/sh\n"), 0o755))
 	var paths []string
 	for _, name := range []string{"gpu-exporter.service", "gpu-exporter.socket"} {
 		path := filepath.Join(units, name)
 		text := strings.ReplaceAll(fileText(t, filepath.Join(dir, name)), "/usr/bin/gpu-exporter", program)
 		text = strings.ReplaceAll(text, "man:gpu-exporter(1) ", "")
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path, []byte(text), 0o644))
 		paths = append(paths, path)
 	}
 	if out := output(t, "", "systemd-analyze", append([]string{"verify", "--recursive-errors=no"},

@@ -7,15 +7,15 @@ import (
 
 	"k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/policy"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // violations are the rules of a Pod Security Standard that the pod breaks, as the admission controller of Kubernetes judges.
 func violations(t *testing.T, in installed, level api.Level) []string {
 	t.Helper()
 	e, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var out []string
 	for _, r := range e.EvaluatePod(api.LevelVersion{Level: level, Version: api.LatestVersion()}, &in.daemonset.Spec.Template.ObjectMeta,
 		&in.pod) {

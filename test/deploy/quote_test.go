@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // attack is YAML and template syntax that would add a field wherever a value lands unquoted.
@@ -22,9 +24,7 @@ func TestValuesAreQuoted(t *testing.T) {
 	values := map[string]any{}
 	for _, path := range []string{filepath.Join(chart(t), "values.yaml"), cases(t)["everything"]} {
 		var more map[string]any
-		if err := yaml.Unmarshal([]byte(fileText(t, path)), &more); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, yaml.Unmarshal([]byte(fileText(t, path)), &more))
 		merge(values, more)
 	}
 	merge(values, map[string]any{"image": map[string]any{"digest": "", "tag": "1.0.0"}, "rules": map[string]any{"namespace": "a"},
@@ -32,13 +32,9 @@ func TestValuesAreQuoted(t *testing.T) {
 		"report": map[string]any{"timeZone": "Etc/UTC"}, "serviceAccount": map[string]any{"name": "d"}})
 	rendered := func(values map[string]any) (string, error) {
 		text, err := yaml.Marshal(values)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		path := filepath.Join(t.TempDir(), "values.yaml")
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path, text, 0o600))
 		return helm(t, append([]string{"template", "gpu-exporter", chart(t), "-n", "monitoring", "-f", path}, operator...)...)
 	}
 	want, err := rendered(values)

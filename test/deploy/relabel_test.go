@@ -8,6 +8,8 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/relabel"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // The labels of a pod, relabeled by Prometheus, become a target named after its node, without labels of the exporter's
@@ -62,9 +64,7 @@ func relabelled(t *testing.T, e endpoint) map[string]string {
 			c.Replacement = r.Replacement
 		}
 		c.TargetLabel = r.TargetLabel
-		if err := c.Validate(model.UTF8Validation); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, c.Validate(model.UTF8Validation))
 		rules = append(rules, &c)
 	}
 	// Before the monitor's own relabelings the operator sets these.

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 const (
@@ -55,9 +57,7 @@ func release(t *testing.T) string {
 	t.Helper()
 	releaseOnce.Do(func() {
 		dir, err := os.MkdirTemp("", "gpu-exporter-release-")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		releaseDir = makeRelease(t, dir)
 	})
 	if releaseDir == "" {
@@ -156,9 +156,7 @@ func hasModules(t *testing.T, sbom, program, notices string) {
 	var listed struct {
 		Components []struct{ Name, Version string }
 	}
-	if err := json.Unmarshal([]byte(fileText(t, sbom)), &listed); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal([]byte(fileText(t, sbom)), &listed))
 	modules := 0
 	for _, line := range strings.Split(output(t, "", "go", "version", "-m", program), "\n") {
 		f := strings.Fields(line)
@@ -189,9 +187,7 @@ func TestImage(t *testing.T) {
 		return filepath.Join(dir, "blobs", "sha256", strings.TrimPrefix(d.Digest, "sha256:"))
 	}
 	read := func(path string, into any) {
-		if err := json.Unmarshal([]byte(fileText(t, path)), into); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal([]byte(fileText(t, path)), into))
 	}
 	var top, index struct{ Manifests []described }
 	var manifest struct {

@@ -11,6 +11,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // rights lists everything that a render needs from a cluster and its nodes, one line each.
@@ -238,9 +240,7 @@ func TestMountsDirectories(t *testing.T) {
 func TestOldestCluster(t *testing.T) {
 	t.Parallel()
 	var c struct{ KubeVersion string }
-	if err := yaml.Unmarshal([]byte(fileText(t, chart(t)+"/Chart.yaml")), &c); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, yaml.Unmarshal([]byte(fileText(t, chart(t)+"/Chart.yaml")), &c))
 	oldest := strings.TrimSuffix(strings.TrimPrefix(c.KubeVersion, ">="), "-0")
 	for name, values := range cases(t) {
 		out, err := helm(t, "template", chart(t), "-f", values, "--kube-version", oldest, "--set", "dashboards.kind=none")

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/gpu-exporter/gpu-exporter/alerts"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // ruleGroups are the groups of a rules file, whoever wrote it.
@@ -28,9 +29,7 @@ type ruleGroups struct {
 func parseRules(t *testing.T, text string) ruleGroups {
 	t.Helper()
 	var g ruleGroups
-	if err := yaml.UnmarshalStrict([]byte(text), &g); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, yaml.UnmarshalStrict([]byte(text), &g))
 	return g
 }
 
@@ -77,13 +76,9 @@ func same(t *testing.T, got, want ruleGroups) {
 func tables(t *testing.T, c alerts.Config) ruleGroups {
 	t.Helper()
 	records, err := c.RecordingRules()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	rules, err := c.AlertRules()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return parseRules(t, alerts.RulesFile(append(records, rules...)))
 }
 
@@ -125,13 +120,9 @@ func TestRulesTurned(t *testing.T) {
 	}
 	text, err := yaml.Marshal(turned{"rules": turned{"kind": "PrometheusRule", "clusterLabel": c.ClusterLabel, "runbookURL": c.RunbookURL,
 		"dashboardURL": c.DashboardURL, "job": c.Job, "resource": c.Resource, "alertLabels": c.Labels, "alerts": own}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	path := filepath.Join(t.TempDir(), "values.yaml")
-	if err := os.WriteFile(path, text, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, text, 0o644))
 	same(t, install(t, "-f", path).rules(t, "PrometheusRule"), tables(t, c))
 }
 
@@ -139,9 +130,7 @@ func TestRulesTurned(t *testing.T) {
 func yamlNumber(t *testing.T, v float64) string {
 	t.Helper()
 	text, err := yaml.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return strings.TrimSpace(string(text))
 }
 

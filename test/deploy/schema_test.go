@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // The annotation of kubectl apply and the Secret of a Helm release have size limits.
@@ -20,9 +22,7 @@ func TestSizes(t *testing.T) {
 	rendered := render(t, append([]string{"-f", cases(t)["everything"]}, operator...)...)
 	for _, o := range objects(t, rendered) {
 		text, err := yaml.YAMLToJSON(o.text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		quoted, _ := json.Marshal(string(text)) // as the annotation of client-side apply
 		if len(quoted) > 262144 {
 			t.Errorf("%s %s has %d bytes in kubectl's annotation, maximum 262144", o.Kind, o.Metadata.Name, len(quoted))
@@ -37,14 +37,10 @@ func TestSizes(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	release["files"] = files
 	text, err := json.Marshal(release)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var small bytes.Buffer
 	z, _ := gzip.NewWriterLevel(&small, gzip.BestCompression)
 	if _, err := z.Write(text); err != nil {
@@ -61,13 +57,9 @@ func TestSizes(t *testing.T) {
 // The schema and values.yaml have the same keys.
 func TestSchemaKnowsTheValues(t *testing.T) {
 	var values map[string]any
-	if err := yaml.Unmarshal([]byte(fileText(t, filepath.Join(chart(t), "values.yaml"))), &values); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, yaml.Unmarshal([]byte(fileText(t, filepath.Join(chart(t), "values.yaml"))), &values))
 	var schema map[string]any
-	if err := json.Unmarshal([]byte(fileText(t, filepath.Join(chart(t), "values.schema.json"))), &schema); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal([]byte(fileText(t, filepath.Join(chart(t), "values.schema.json"))), &schema))
 	var walk func(path string, values, schema map[string]any)
 	walk = func(path string, values, schema map[string]any) {
 		if schema["additionalProperties"] != false {

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // The version is that of Chart.yaml and the image's name that of values.yaml: everything that names either agrees, and what is built
@@ -40,9 +42,7 @@ func TestVersionAgrees(t *testing.T) {
 		found := 0
 		for pattern := range strings.FieldsSeq(c.files) {
 			files, err := filepath.Glob(filepath.Join(root(t), pattern))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			for _, file := range files {
 				for _, m := range regexp.MustCompile(c.pattern).FindAllStringSubmatch(fileText(t, file), -1) {
 					if found++; m[1] != c.want && m[1] != "0.2.0" { // the example of an upgrade

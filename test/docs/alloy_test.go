@@ -13,6 +13,8 @@ import (
 	"github.com/grafana/alloy/syntax/vm"
 	"github.com/prometheus/common/model"
 	prometheus "github.com/prometheus/prometheus/model/relabel"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // The attributes and blocks of the example, as Alloy's reference documents them. Alloy's decoder refuses others, values
@@ -150,9 +152,7 @@ func alloy(text string, target map[string]string) (out alloyed, err error) {
 func TestScrapeConfigOfAlloy(t *testing.T) {
 	text := fileText(t, "deploy", "scrape", "config.alloy")
 	got, err := alloy(text, ofPod)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if k := got.kubernetes; k.Role != "pod" || len(k.Namespaces.Names) != 1 || len(k.Selectors) != 1 ||
 		k.Selectors[0].Label != "app.kubernetes.io/name=gpu-exporter" || k.Selectors[0].Role != "pod" {
 		t.Errorf("it looks for %+v", k)
@@ -169,13 +169,9 @@ func TestScrapeConfigOfAlloy(t *testing.T) {
 	keepsOthersOut(t, "config.alloy", got.rules)
 
 	file, err := parser.ParseFile("config.alloy", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var formatted bytes.Buffer
-	if err := printer.Fprint(&formatted, file); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, printer.Fprint(&formatted, file))
 	formatted.WriteByte('\n')
 	if formatted.String() != text {
 		t.Errorf("config.alloy is not as alloy fmt writes it; it writes\n%s", formatted.String())

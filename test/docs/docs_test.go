@@ -23,6 +23,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/architecture"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/test/queries"
 )
 
@@ -35,18 +36,14 @@ type block struct {
 func root(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.Abs(filepath.Join("..", ".."))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return dir
 }
 
 func fileText(t *testing.T, path ...string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(append([]string{root(t)}, path...)...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return string(text)
 }
 
@@ -54,9 +51,7 @@ func fileText(t *testing.T, path ...string) string {
 func read(t *testing.T) (blocks []block, prose map[string]string) {
 	t.Helper()
 	pages, err := architecture.Pages(root(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	prose = map[string]string{}
 	for _, p := range pages {
 		prose[p.Path] = p.Prose
@@ -97,13 +92,9 @@ func run(t *testing.T, dir, name string, args ...string) (string, error) {
 // TestComparison: our own column has the numbers of alerts and dashboards as they are.
 func TestComparison(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "comparison.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	groups, err := alerts.Default().AlertRules()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	n := 0
 	for _, g := range groups {
 		n += len(g.Rules)
@@ -120,9 +111,7 @@ func TestQueries(t *testing.T) {
 	known := queries.Metrics()
 	rules := map[string]bool{} // expressions of alerts, which test/rules runs
 	groups, err := alerts.Default().AlertRules()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, g := range groups {
 		for _, r := range g.Rules {
 			rules[strings.TrimSpace(r.Expr)] = true
@@ -134,9 +123,7 @@ func TestQueries(t *testing.T) {
 	known["kube_node_status_capacity"] = queries.Labels{"job", "instance", "node", "resource", "unit"}
 	for _, release := range compat.Releases() {
 		page, err := compat.New(compat.Options{Release: compat.Release(release)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for _, f := range page.Families() {
 			known[f.Name] = append(queries.Labels{"job", "instance"}, f.AllLabels()...)
 		}
@@ -291,9 +278,7 @@ func TestCommands(t *testing.T) {
 		"kustomize": built(t, "tools/helm", "sigs.k8s.io/kustomize/kustomize/v5", "kustomize"),
 		"promtool":  promtool(t),
 	} {
-		if err := os.Symlink(path, filepath.Join(tools, name)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Symlink(path, filepath.Join(tools, name)))
 	}
 	ran, rendered := 0, 0
 	for _, b := range blocks {
@@ -428,12 +413,8 @@ func TestSlurmScripts(t *testing.T) {
 	}
 
 	// Where nothing can be written, the node is not drained either.
-	if err := os.RemoveAll(dir); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(dir, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.RemoveAll(dir))
+	must.OK(t, os.WriteFile(dir, nil, 0o644))
 	for _, name := range []string{"prolog.sh", "epilog.sh"} {
 		cmd := exec.Command(filepath.Join(root(t), "deploy", "slurm", name))
 		cmd.Env = []string{"GPU_JOBS_DIR=" + dir, "SLURM_JOB_ID=1", "SLURM_JOB_GPUS=0"}
@@ -448,9 +429,7 @@ func TestReportCodes(t *testing.T) {
 	var code string
 	for _, dir := range []string{"report", "report/document", "report/sizing"} {
 		files, err := filepath.Glob(filepath.Join(root(t), dir, "*.go"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for _, f := range files {
 			code += fileText(t, dir, filepath.Base(f))
 		}

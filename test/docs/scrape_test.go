@@ -14,6 +14,8 @@ import (
 	prometheus "github.com/prometheus/prometheus/model/relabel"
 	v2 "go.yaml.in/yaml/v2"
 	"sigs.k8s.io/yaml"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 type job struct {
@@ -89,9 +91,7 @@ func TestScrapeConfigs(t *testing.T) {
 		Processors map[string]any `json:"processors"`
 		Exporters  map[string]any `json:"exporters"`
 	}
-	if err := yaml.UnmarshalStrict([]byte(fileText(t, "deploy", "scrape", "otel-collector.yaml")), &otel); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, yaml.UnmarshalStrict([]byte(fileText(t, "deploy", "scrape", "otel-collector.yaml")), &otel))
 	for name, p := range otel.Service.Pipelines {
 		for _, r := range p.Receivers {
 			if _, ok := otel.Receivers[r]; !ok {
@@ -136,9 +136,7 @@ func TestScrapeConfigs(t *testing.T) {
 		t.Error("the collector takes a dollar for a variable: write $$")
 	}
 	inCollector, err := yaml.Marshal(otel.Receivers["prometheus/gpu"].Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	texts := map[string]string{
 		"prometheus-static.yml":     fileText(t, "deploy", "scrape", "prometheus-static.yml"),
 		"prometheus-kubernetes.yml": fileText(t, "deploy", "scrape", "prometheus-kubernetes.yml"),
@@ -179,9 +177,7 @@ func TestScrapeConfigs(t *testing.T) {
 			continue // it has its own keys
 		}
 		path := filepath.Join(t.TempDir(), name)
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path, []byte(text), 0o644))
 		if out, err := run(t, root(t), check, "check", "config", path); err != nil {
 			t.Errorf("promtool of %s: %s", name, out)
 		}
@@ -203,9 +199,7 @@ func TestScrapeConfigOfVictoriaMetrics(t *testing.T) {
 	}{{good, true}, {strings.Replace(good, "honor_labels", "honor_label", 1), false},
 		{strings.Replace(good, "labeldrop", "labeldorp", 1), false}} {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, "vmagent.yml"), []byte(c.text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, "vmagent.yml"), []byte(c.text), 0o644))
 		// A job that it cannot use it leaves out, says so, and ends well.
 		out, err := run(t, dir, agent, append(strings.Fields(command), "-dryRun")...)
 		if taken := err == nil && !strings.Contains(out, "\terror\t"); taken != c.ok {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
 	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
@@ -61,13 +62,9 @@ func TestAlerts(t *testing.T) {
 	dir := t.TempDir()
 	scenario, pods := filepath.Join(dir, "trouble.scenario"), filepath.Join(dir, "trouble.pods")
 	// A scenario includes files beside it.
-	if err := os.CopyFS(dir, os.DirFS(filepath.Join(p.root, "testdata", "scenarios"))); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.CopyFS(dir, os.DirFS(filepath.Join(p.root, "testdata", "scenarios"))))
 	for file, text := range map[string]string{scenario: trouble, pods: troubledPods} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	rules := servers.Rules(t, dir, 1.0/quicker)
 	node := p.node(t, scenario, pods)
@@ -110,9 +107,7 @@ func TestAlerts(t *testing.T) {
 	servers.Within(t, 4*time.Minute, "the alerts", look)
 	// For some time more, nothing else may fire.
 	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); time.Sleep(time.Second) {
-		if err := look(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, look())
 	}
 	for _, name := range slices.Sorted(maps.Keys(fired)) {
 		if !want[name] {

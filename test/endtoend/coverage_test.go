@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
 )
 
@@ -52,13 +53,9 @@ type absent map[string]string
 func cover(t *testing.T, c dashboard.Client, w dashboard.Window, empty absent) string {
 	t.Helper()
 	root, err := filepath.Abs(filepath.Join("..", ".."))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	all, err := dashboard.LoadAll(filepath.Join(root, "dashboards"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	// Whether a container uses more than it requested depends on the hour.
 	unoffered := append(unoffered(t, root), "container:gpu_use_over_request:ratio")
 	var table strings.Builder
@@ -123,9 +120,7 @@ func cover(t *testing.T, c dashboard.Client, w dashboard.Window, empty absent) s
 func unoffered(t *testing.T, root string) (out []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "docs", "metrics-by-gpu.csv"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for line := range strings.Lines(string(text)) {
 		if name, models, _ := strings.Cut(line, ","); strings.Trim(models, ",\n") == "" {
 			out = append(out, name)
@@ -156,10 +151,6 @@ func report(t *testing.T, name, table string) {
 	t.Helper()
 	t.Logf("%s:\n%s", name, table)
 	dir := filepath.Join("..", "..", "bin", "endtoend")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, name+".txt"), []byte(table), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(dir, 0o755))
+	must.OK(t, os.WriteFile(filepath.Join(dir, name+".txt"), []byte(table), 0o600))
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/replay"
 	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
@@ -56,20 +57,14 @@ func TestDashboardsOnPrometheus(t *testing.T) {
 	p := built(t)
 	dir := t.TempDir()
 	config, err := fleet.Preset("demo", 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	to := time.Now().Truncate(time.Minute)
 	config.Epoch = fleet.Workday(to)
 	f, err := fleet.New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	from := to.Add(-6 * time.Hour)
 	wrote, err := blocks.Write(t.Context(), filepath.Join(dir, "data"), f, blocks.Options{From: from, To: to, Step: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if wrote.Samples == 0 {
 		t.Fatal("the fleet has no history")
 	}
@@ -78,9 +73,7 @@ func TestDashboardsOnPrometheus(t *testing.T) {
 		filepath.Join(p.root, "testdata", "kubelet", "demo.pods"))
 	url := p.server(t, dir, "global: {scrape_interval: 15s, evaluation_interval: 15s}\nstorage: {tsdb: {out_of_order_time_window: 12h}}\n"+
 		"rule_files: ['"+filepath.Join(p.root, "alerts")+"/*.rules.yaml']\n"+scrapeConfig(node, at))
-	if err := replay.Rules(t.Context(), p.vmalert, url, dir, from, to, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, replay.Rules(t.Context(), p.vmalert, url, dir, from, to, nil))
 	c := dashboard.Client{URL: url}
 	servers.Within(t, 90*time.Second, "the first scrapes", func() error {
 		series, err := c.Instant(t.Context(),
@@ -104,9 +97,7 @@ func sumsClose(t *testing.T, c dashboard.Client, to time.Time, scrape time.Durat
 	t.Helper()
 	byGPU := func(query string, at time.Time) map[string]float64 {
 		series, err := c.Instant(t.Context(), query, at)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		out := map[string]float64{}
 		for _, s := range series {
 			out[s.Labels["node"]+" "+s.Labels["uuid"]] = s.Points[0].Value

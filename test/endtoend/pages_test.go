@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
 )
 
@@ -31,13 +32,9 @@ var pageValues = map[string]dashboard.Values{
 func checkPages(t *testing.T, c dashboard.Client, w dashboard.Window, empty absent) {
 	t.Helper()
 	root, err := filepath.Abs(filepath.Join("..", ".."))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	all, err := dashboard.LoadAll(filepath.Join(root, "dashboards"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	args := []string{"run", "./preview", "--check", "--url=" + c.URL}
 	for _, d := range all {
 		for _, values := range views(t, c, d, w) {
@@ -71,9 +68,7 @@ func checkPages(t *testing.T, c dashboard.Client, w dashboard.Window, empty abse
 	best, costs, widths := map[string]panel{}, map[string]panel{}, map[int]int{}
 	for decoder := json.NewDecoder(bytes.NewReader(out)); decoder.More(); {
 		var p panel
-		if err := decoder.Decode(&p); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, decoder.Decode(&p))
 		if p.CPU > 0 {
 			if before, ok := costs[p.Dashboard]; !ok || p.CPU < before.CPU {
 				costs[p.Dashboard] = p

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
 
@@ -43,9 +44,7 @@ func (p programs) fleet(t *testing.T, epoch time.Time) (address_ string) {
 func (p programs) server(t *testing.T, dir, config string) (url string) {
 	t.Helper()
 	file := filepath.Join(dir, "prometheus.yml")
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte(config), 0o600))
 	at := servers.Address(t)
 	servers.Start(t, dir, p.prometheus, "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"),
 		"--web.listen-address="+at,

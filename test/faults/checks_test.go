@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
 )
 
@@ -63,9 +64,7 @@ func (c *checker) instant(query string, from, to time.Duration) []dashboard.Seri
 		text = "count_over_time(" + text + ")"
 	}
 	series, err := c.prometheus.Instant(c.t.Context(), text, c.zero.Add(to))
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must.OK(c.t, err)
 	return series
 }
 
@@ -198,9 +197,7 @@ func (c *checker) symptomTimes() (detected, recovered string) {
 	c.queries++
 	series, err := c.prometheus.Range(c.t.Context(), c.full(c.symptom, 0),
 		dashboard.Window{From: c.zero, To: c.zero.Add(ended), Step: time.Second})
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must.OK(c.t, err)
 	first, last := time.Duration(-1), time.Duration(-1)
 	for _, s := range series {
 		for _, p := range s.Points {

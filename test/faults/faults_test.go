@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
 	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
 	"github.com/gpu-exporter/gpu-exporter/test/servers"
@@ -81,9 +82,7 @@ func prometheus(t *testing.T, runs []*run) dashboard.Client {
 		fmt.Fprintf(&config, "      - {targets: ['%s'], labels: {node: %s}}\n", s.address, s.name)
 	}
 	file := filepath.Join(dir, "prometheus.yml")
-	if err := os.WriteFile(file, []byte(config.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte(config.String()), 0o600))
 	at := servers.Address(t)
 	servers.Start(t, dir, servers.Build(t, servers.Prometheus), "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"),
 		"--web.listen-address="+at, "--log.level=warn")

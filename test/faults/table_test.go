@@ -12,6 +12,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
 )
@@ -386,9 +387,7 @@ func table() []row {
 // TestTableIsWhole: each promise of the documentation is played, and what is played is promised.
 func TestTableIsWhole(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "testing.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	_, after, found := strings.Cut(string(text), "| what happens | what you see |\n|---|---|\n")
 	promised, _, ended := strings.Cut(after, "\n\n")
 	if !found || !ended {

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // The pages of docs/ are what their figures render to.
@@ -12,13 +14,9 @@ func TestPages(t *testing.T) {
 	dir := filepath.Join("..", "..", "docs")
 	for name, f := range pages() {
 		got, err := render(dir, name, f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		want, err := os.ReadFile(filepath.Join(dir, name+".md"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if got != string(want) {
 			t.Errorf("docs/%s.md differs from its figures; run `bin/measure pages`", name)
 		}

@@ -25,6 +25,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
 	"github.com/gpu-exporter/gpu-exporter/podmap"
 	"github.com/gpu-exporter/gpu-exporter/test/servers"
@@ -94,9 +95,7 @@ func client(t *testing.T, o podmap.Options) *podmap.Map {
 
 func poll(t *testing.T, m *podmap.Map, inv *gpu.Inventory) gpu.Allocations {
 	t.Helper()
-	if err := m.Poll(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, m.Poll(t.Context()))
 	return m.Allocations(inv)
 }
 
@@ -330,9 +329,7 @@ func TestRateLimiter(t *testing.T) {
 	want(t, poll(t, m, inv), allocated)
 
 	conn, err := grpc.NewClient("unix://"+k.socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer conn.Close()
 	ctx, stop := context.WithCancel(t.Context())
 	var knocking sync.WaitGroup
@@ -372,9 +369,7 @@ func TestRateLimiter(t *testing.T) {
 			break
 		}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	h = m.Allocations(inv)
 	want(t, h, allocated)
 	if src := h.Sources[0]; !src.Up || src.Message != "" {
@@ -438,9 +433,7 @@ func TestCheckpointOfKubernetes(t *testing.T) {
 	t.Parallel()
 	answer := func(visible string) []byte {
 		b, err := proto.Marshal(&deviceplugin.ContainerAllocateResponse{Envs: map[string]string{"NVIDIA_VISIBLE_DEVICES": visible}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return b
 	}
 	var s state

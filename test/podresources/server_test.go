@@ -16,6 +16,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // builds of test/kubelet by release of Kubernetes: the file of its modules, and the tag of its interfaces.
@@ -112,9 +114,7 @@ type kubelet struct {
 func dir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "kubelet")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return dir
 }
@@ -123,26 +123,20 @@ func dir(t *testing.T) string {
 func run(t *testing.T, dir string, s state, flags ...string) *kubelet {
 	t.Helper()
 	program, err := server()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	k := &kubelet{t: t, socket: filepath.Join(dir, "kubelet.sock")}
 	k.cmd = exec.Command(program, append([]string{"--dir=" + dir}, flags...)...)
 	if k.in, err = k.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
 	out, err := k.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	k.out = bufio.NewReader(out)
 	k.cmd.Stderr = os.Stderr
 	if testing.Short() || !testing.Verbose() {
 		k.cmd.Stderr = nil
 	}
-	if err := k.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, k.cmd.Start())
 	t.Cleanup(k.kill)
 	k.set(s)
 	return k

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // holds is the memory in MiB that the test's own program allocates when it runs as a child.
@@ -30,9 +32,7 @@ func TestRun(t *testing.T) {
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), holds+"="+strconv.Itoa(mib))
 		peak, err := Run(cmd)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return peak
 	}
 	large := of(150)
@@ -57,9 +57,7 @@ func TestOf(t *testing.T) {
 	}
 	precise := func() time.Duration {
 		d, err := Precise(os.Getpid())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return d
 	}
 	for begin := precise(); precise() < begin+40*time.Millisecond; { // four ticks of the clock that counts

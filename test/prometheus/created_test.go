@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
 	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
@@ -30,9 +31,7 @@ func TestFirstIncrements(t *testing.T) {
 		path := filepath.Join(dir, name+".yml")
 		config := fmt.Sprintf("scrape_configs:\n- job_name: gpu-exporter\n  scrape_interval: 2s\n  scrape_timeout: 2s\n"+
 			"  honor_labels: true\n  static_configs:\n  - targets: ['%s']\n", e.Address)
-		if err := os.WriteFile(path, []byte(config), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path, []byte(config), 0o644))
 		servers.Start(t, dir, servers.Build(t, servers.Prometheus), append(flags, "--config.file="+path,
 			"--storage.tsdb.path="+filepath.Join(dir, name), "--web.listen-address="+server)...)
 		clients[name] = dashboard.Client{URL: "http://" + server}
@@ -48,9 +47,7 @@ func TestFirstIncrements(t *testing.T) {
 		if i == 1 {
 			n, err := standin.ParsePods("pods", strings.NewReader(machine.TwoPods+
 				"pod ml/new container main nvidia.com/gpu="+machine.GPUB+"\n"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			m.Kubelet.SetNode(n)
 		}
 		all := []string{fmt.Sprintf(`gpu_container_allocated_seconds_total{pod=%q}`, pod)}
@@ -72,9 +69,7 @@ func TestFirstIncrements(t *testing.T) {
 				})
 				// At the time of the last sample nothing is extrapolated.
 				last, err := value(name, "timestamp("+series+")", time.Now())
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, err)
 				at := time.UnixMilli(int64(math.Round(last * 1000)))
 				counter, err := value(name, series, at)
 				grown, err2 := value(name, "increase("+series+"[10m])", at)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
 	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
@@ -19,9 +20,7 @@ import (
 func exampleQueries(t *testing.T, root string) []string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "docs", "metrics.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var out []string
 	for _, part := range strings.Split(string(text), "```promql\n")[1:] {
 		q, _, ok := strings.Cut(part, "\n```")
@@ -77,9 +76,7 @@ func TestRealPrometheusScrapesTheDemo(t *testing.T) {
 	})
 
 	text, err := servers.Fetch(metrics)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	lint := exec.Command(servers.Build(t, servers.Promtool), "check", "metrics")
 	lint.Stdin = strings.NewReader(text)
 	if out, err := lint.CombinedOutput(); err != nil {
@@ -90,9 +87,7 @@ func TestRealPrometheusScrapesTheDemo(t *testing.T) {
 	config := fmt.Sprintf("scrape_configs:\n- job_name: gpu-exporter\n  scrape_interval: 1s\n  scrape_timeout: 1s\n  honor_labels: "+
 		"true\n  scrape_native_histograms: true\n  static_configs:\n  - targets: ['%s']\n", exporter)
 	path := filepath.Join(dir, "prometheus.yml")
-	if err := os.WriteFile(path, []byte(config), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, []byte(config), 0o644))
 	client := dashboard.Client{URL: "http://" + server}
 	said := servers.Start(t, dir, servers.Build(t, servers.Prometheus), "--config.file="+path,
 		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+server)

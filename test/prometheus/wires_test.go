@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/textparse"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
 	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
@@ -35,17 +36,13 @@ type wire struct {
 func scrape(t *testing.T, address, accept string) wire {
 	t.Helper()
 	page, err := testkit.Client{}.Get(t.Context(), "http://"+address+"/metrics", "Accept", accept)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	kind := page.Header.Get("Content-Type")
 	if want, _, _ := strings.Cut(accept, ";"); !strings.HasPrefix(kind, want) {
 		t.Fatalf("the page is %s, not %s", kind, accept)
 	}
 	p, err := textparse.New([]byte(page.Text), kind, nil, textparse.ParserOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	w := wire{map[string]float64{}, map[string][]any{}, map[string]model.MetricType{}}
 	now, of := strconv.FormatInt(time.Now().UnixNano(), 10), model.MetricType("")
 	for {
@@ -53,9 +50,7 @@ func scrape(t *testing.T, address, accept string) wire {
 		if errors.Is(err, io.EOF) {
 			return w
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		switch entry {
 		case textparse.EntryType:
 			_, of = p.Type()
@@ -124,26 +119,20 @@ func TestEveryWireHasTheSameNumbers(t *testing.T) {
 	}
 	scopes := []any{map[string]any{"metrics": metrics}}
 	body, err := json.Marshal(map[string]any{"resourceMetrics": []any{map[string]any{"scopeMetrics": scopes}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 
 	dir, address := t.TempDir(), servers.Address(t)
 	servers.Start(t, dir, servers.Build(t, servers.Prometheus), "--config.file=/dev/null", "--storage.tsdb.path="+dir,
 		"--web.enable-otlp-receiver", "--web.listen-address="+address)
 	servers.Within(t, 60*time.Second, "Prometheus is ready", servers.Answers("http://"+address+"/-/ready"))
 	response, err := http.Post("http://"+address+"/api/v1/otlp/v1/metrics", "application/json", bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer response.Body.Close()
 	if answer, _ := io.ReadAll(response.Body); response.StatusCode != http.StatusOK {
 		t.Fatalf("%s: %s", response.Status, answer)
 	}
 	all, err := dashboard.Client{URL: "http://" + address}.Instant(t.Context(), `{__name__=~"gpu_.+"}`, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	received := map[string]float64{}
 	for _, s := range all {
 		received[labels.FromMap(s.Labels).String()] = s.Points[0].Value

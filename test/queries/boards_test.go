@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/alerts"
 	"github.com/gpu-exporter/gpu-exporter/dashboards"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // shipped is what a dashboard's file says of queries, legends, columns and links.
@@ -57,9 +58,7 @@ func boards(t *testing.T) []shipped {
 	var out []shipped
 	for _, p := range paths {
 		text, err := os.ReadFile(p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		var b shipped
 		if err := json.Unmarshal(text, &b); err != nil {
 			t.Fatalf("%s: %v", p, err)

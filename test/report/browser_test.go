@@ -19,6 +19,7 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/render"
@@ -62,9 +63,7 @@ func open(t *testing.T, ctx context.Context, url string, width, height int64, da
 	err := chromedp.Run(ctx, chromedp.EmulateViewport(width, height),
 		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}),
 		chromedp.Navigate(url), chromedp.WaitVisible("main", chromedp.ByQuery))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 }
 
 func evaluate[T any](t *testing.T, ctx context.Context, script string) T {
@@ -80,9 +79,7 @@ func evaluate[T any](t *testing.T, ctx context.Context, script string) T {
 func picture(t *testing.T, ctx context.Context, name string) {
 	t.Helper()
 	var png []byte
-	if err := chromedp.Run(ctx, chromedp.CaptureScreenshot(&png)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, chromedp.Run(ctx, chromedp.CaptureScreenshot(&png)))
 	if len(png) < 10_000 {
 		t.Errorf("the picture of %s is empty", name)
 	}
@@ -91,9 +88,7 @@ func picture(t *testing.T, ctx context.Context, name string) {
 		if _, err := os.Stat(file); err != nil {
 			return // the documentation has no such picture
 		}
-		if err := os.WriteFile(file, png, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(file, png, 0o644))
 	}
 }
 
@@ -101,9 +96,7 @@ func picture(t *testing.T, ctx context.Context, name string) {
 func served(t *testing.T, d *document.Document) (url string) {
 	t.Helper()
 	var b bytes.Buffer
-	if err := render.Write(&b, d, "html", render.Options{}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, render.Write(&b, d, "html", render.Options{}))
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		_, _ = w.Write(b.Bytes())
@@ -118,9 +111,7 @@ func TestPage(t *testing.T) {
 	p := built(t)
 	config := drawn(4242, true, true)
 	f, err := fleet.New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	length, step := 36*hour, 2*time.Minute
 	if *update {
 		length = 9 * day // a history worth a picture
@@ -131,9 +122,7 @@ func TestPage(t *testing.T) {
 	url, _ := p.serve(t, dir)
 	prices := filepath.Join(t.TempDir(), "prices.yaml")
 	text := "currency: EUR\nenergy_per_kwh: 0.18\ngpus:\n- {model: '*H100*', per_hour: 2.8}\n- {model: '*', per_hour: 1.2}\n"
-	if err := os.WriteFile(prices, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(prices, []byte(text), 0o600))
 	d := p.run(t, url, "--from="+from.Format(time.RFC3339), "--to="+to.Format(time.RFC3339), "--now="+to.Format(time.RFC3339),
 		"--prices="+prices)
 	if len(d.Advice) == 0 || len(d.Workloads) < 20 {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/alerts"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/test/fleet/blocks"
@@ -49,9 +50,7 @@ func write(t *testing.T, dir string, f *fleet.Fleet, from, to time.Time, step ti
 	t.Helper()
 	start := time.Now()
 	r, err := blocks.Write(t.Context(), dir, f, blocks.Options{From: from, To: to, Step: step, Want: wanted})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Logf("%d samples in %d blocks, %v", r.Samples, r.Blocks, time.Since(start).Round(time.Millisecond))
 }
 
@@ -59,9 +58,7 @@ func write(t *testing.T, dir string, f *fleet.Fleet, from, to time.Time, step ti
 func (p programs) serve(t *testing.T, dir string) (url string, stop func()) {
 	t.Helper()
 	config := filepath.Join(t.TempDir(), "prometheus.yml")
-	if err := os.WriteFile(config, []byte("global: {scrape_interval: 1m}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(config, []byte("global: {scrape_interval: 1m}\n"), 0o600))
 	address := servers.Address(t)
 	server := servers.Start(t, dir, p.prometheus, "--config.file="+config, "--storage.tsdb.path="+dir, "--web.listen-address="+address,
 		"--storage.tsdb.retention.time=100y", "--no-storage.tsdb.allow-overlapping-compaction", "--log.level=warn")
@@ -85,9 +82,7 @@ func read(name string) bool {
 func (p programs) record(t *testing.T, dir string, from, to time.Time) {
 	t.Helper()
 	groups, err := alerts.Default().RecordingRules()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	// A rule that reads another needs it to exist: the owners of pods and the models of GPUs come first.
 	steps := []alerts.RuleGroup{{Name: "first"}, {Name: "others"}}
 	n := 0
@@ -109,9 +104,7 @@ func (p programs) record(t *testing.T, dir string, from, to time.Time) {
 	start := time.Now()
 	for _, step := range steps {
 		file, out := filepath.Join(t.TempDir(), "rules.yaml"), t.TempDir()
-		if err := os.WriteFile(file, []byte(alerts.RulesFile([]alerts.RuleGroup{step})), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(file, []byte(alerts.RulesFile([]alerts.RuleGroup{step})), 0o600))
 		url, stop := p.serve(t, dir)
 		text, err := exec.Command(p.promtool, "tsdb", "create-blocks-from", "rules", "--start="+from.Format(time.RFC3339),
 			"--end="+to.Format(time.RFC3339), "--url="+url, "--eval-interval=60s", "--output-dir="+out, file).CombinedOutput()
@@ -120,13 +113,9 @@ func (p programs) record(t *testing.T, dir string, from, to time.Time) {
 		}
 		stop()
 		entries, err := os.ReadDir(out)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for _, e := range entries {
-			if err := os.Rename(filepath.Join(out, e.Name()), filepath.Join(dir, e.Name())); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.Rename(filepath.Join(out, e.Name()), filepath.Join(dir, e.Name())))
 		}
 	}
 	t.Logf("%d rules over %v in %v", n, to.Sub(from), time.Since(start).Round(time.Second))
@@ -145,9 +134,7 @@ func (p programs) run(t *testing.T, url string, args ...string) *document.Docume
 	var d document.Document
 	decoder := json.NewDecoder(&out)
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&d); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, decoder.Decode(&d))
 	usage := cmd.ProcessState
 	t.Logf("report in %v, of which %v processor time", time.Since(start).Round(time.Millisecond),
 		(usage.UserTime() + usage.SystemTime()).Round(time.Millisecond))

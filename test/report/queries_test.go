@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
@@ -13,9 +14,7 @@ import (
 func instant(t *testing.T, server, query string, at time.Time) map[string]float64 {
 	t.Helper()
 	series, err := dashboard.Client{URL: server}.Instant(t.Context(), query, at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	out := map[string]float64{}
 	for _, s := range series {
 		out[s.Labels["state"]] = s.Points[0].Value
@@ -29,13 +28,9 @@ func TestQueriesHaveTheFiguresOfTheirRows(t *testing.T) {
 	t.Parallel()
 	p := built(t)
 	config, err := fleet.Preset("demo", 6)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	f, err := fleet.New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	from, to := begins, begins.Add(4*hour)
 	for what, rules := range map[string]time.Time{"no rules": {}, "rules": from.Add(-10 * time.Minute), "late rules": from.Add(2 * hour)} {
 		dir := t.TempDir()

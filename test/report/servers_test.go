@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/expose"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/replay"
@@ -22,9 +23,7 @@ func victoria(t *testing.T, p programs, f *fleet.Fleet, from, to time.Time) (url
 	url = "http://" + address
 	servers.Within(t, time.Minute, "VictoriaMetrics", servers.Answers(url+"/health"))
 	h := expose.History{From: from.Truncate(30 * time.Second), To: to, Step: 30 * time.Second, Want: wanted}
-	if err := replay.Import(t.Context(), url, func(w io.Writer) error { return h.Write(t.Context(), f, w) }); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, replay.Import(t.Context(), url, func(w io.Writer) error { return h.Write(t.Context(), f, w) }))
 	// What was imported is searchable once it is flushed, by itself within some seconds.
 	servers.Within(t, time.Minute, "flush of VictoriaMetrics", servers.Answers(url+"/internal/force_flush"))
 	return url
@@ -38,13 +37,9 @@ func TestServersAgree(t *testing.T) {
 	from := begins
 	to := from.Add(12 * hour)
 	config, err := fleet.Preset("demo", seed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	f, err := fleet.New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	dir := t.TempDir()
 	write(t, dir, f, from.Add(-10*time.Minute), to, 30*time.Second)
 	url, _ := p.serve(t, dir)

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/report"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/replay"
@@ -36,14 +37,10 @@ func trace(t *testing.T, name string) string {
 func samples(t *testing.T, file string) map[string]map[int64]float64 {
 	t.Helper()
 	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer f.Close()
 	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	sum, n := map[string]map[int64]float64{}, map[string]map[int64]float64{}
 	for s := bufio.NewScanner(z); s.Scan(); {
 		parts := strings.Split(s.Text(), ",")
@@ -149,14 +146,10 @@ func TestServiceOfTrace(t *testing.T) {
 func table(t *testing.T, file string) (out []map[string]string) {
 	t.Helper()
 	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer f.Close()
 	rows, err := csv.NewReader(f).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, r := range rows[1:] {
 		m := map[string]string{}
 		for i, v := range r {
@@ -362,9 +355,7 @@ func TestFleetOfTrace(t *testing.T) {
 	o.Now = o.To
 	start := time.Now()
 	d, err := report.Build(t.Context(), reporttest.Direct{Server: s}, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Logf("%d pods, %d workloads, %d pieces of advice, in %v", len(placed), len(d.Workloads), len(d.Advice),
 		time.Since(start).Round(time.Second))
 	if d.Partial || math.Abs(d.Checks.Difference) > 1e-6 || len(d.Nodes) != len(nodes) || len(d.Models) != len(of) {

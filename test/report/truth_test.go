@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/prom"
@@ -112,9 +113,7 @@ func TestTruth(t *testing.T) {
 		name := fmt.Sprintf("seed %d trouble %v rules %v", s.seed, s.trouble, s.rules)
 		t.Run(name, func(t *testing.T) {
 			f, err := fleet.New(drawn(s.seed, s.trouble, s.blind))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			from, to := begins, begins.Add(s.length)
 			dir := t.TempDir()
 			write(t, dir, f, from.Add(-10*time.Minute), to.Add(time.Minute), s.step)
@@ -205,9 +204,7 @@ func account(t *testing.T, d *document.Document, truth *fleet.Truth, clear bool)
 func asRecorded(t *testing.T, url string, d *document.Document, to time.Time) {
 	t.Helper()
 	client, err := prom.New(prom.Config{URL: url, Concurrency: 1, Timeout: time.Minute}, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	query := fmt.Sprintf("sum by (state) (sum_over_time(node:gpu_time_seconds:rate5m[%dm:5m])) * 300 / 3600", int(d.Period.Hours*60))
 	cells := map[string]float64{"busy": d.Fleet.States.Busy, "gap": d.Fleet.States.Gap, "idle": d.Fleet.States.Idle,
 		"unallocated": d.Fleet.States.Unallocated,

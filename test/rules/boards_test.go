@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 var exposed = regexp.MustCompile(`(?m)^([a-z_]+(?:\{.*\})?) (\S+)$`)
@@ -22,13 +24,9 @@ var raised = map[string]map[string]string{
 func TestHealthyBoardsAreQuiet(t *testing.T) {
 	t.Parallel()
 	records, err := everything().RecordingRules()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	rules, err := everything().AlertRules()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	files, err := filepath.Glob(filepath.Join("..", "..", "testdata", "golden", "*.prom"))
 	if err != nil || len(files) < 20 {
 		t.Fatalf("%d boards, %v", len(files), err)
@@ -37,9 +35,7 @@ func TestHealthyBoardsAreQuiet(t *testing.T) {
 	var paths []string
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		var b strings.Builder
 		fmt.Fprintf(&b, "- interval: 5m\n  input_series:\n  - series: 'up{job=\"gpu-exporter\",instance=\"node-1\"}'\n    values: "+
 			"'1x20'\n  - series: 'kube_node_status_condition{node=\"node-1\",condition=\"Ready\",status=\"true\"}'\n"+

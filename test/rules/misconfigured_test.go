@@ -12,19 +12,16 @@ import (
 	"github.com/prometheus/prometheus/rules"
 
 	"github.com/gpu-exporter/gpu-exporter/alerts"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/test/fleet/replay"
 )
 
 // What is set up wrong beside two healthy nodes raises one alert that names it, and nothing else.
 func TestMisconfigurations(t *testing.T) {
 	records, err := everything().RecordingRules()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	alerting, err := everything().AlertRules()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	rename := func(series map[string]float64, old, replacement string) {
 		for _, name := range slices.Collect(maps.Keys(series)) {
 			if strings.Contains(name, old) {
@@ -101,9 +98,7 @@ func constant(t *testing.T, series map[string]float64, records, alerting []alert
 	values := make([]float64, 0, len(series))
 	for name, v := range series {
 		l, err := p.ParseMetric(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		parsed, values = append(parsed, l), append(values, v)
 	}
 	for minute := 0; minute <= minutes; minute += step {
@@ -114,9 +109,7 @@ func constant(t *testing.T, series map[string]float64, records, alerting []alert
 				t.Fatalf("%s: %v", l, err)
 			}
 		}
-		if err := app.Commit(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, app.Commit())
 		for i, g := range server.Groups {
 			if i >= len(records) || end == 0 || minute < end {
 				g.Eval(t.Context(), at)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/alerts"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // A recording is a history of some series, and what records say at some moments of it.
@@ -693,9 +694,7 @@ func unitTests(t *testing.T, dir, name string, groups []alerts.RuleGroup, list [
 func TestRecordingsNoticeFaults(t *testing.T) {
 	t.Parallel()
 	groups, err := alerts.Default().RecordingRules()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for at, g := range groups {
 		for i, r := range g.Rules {
 			list := mutants(t, r)
@@ -732,15 +731,11 @@ func TestRecordingsNoticeFaults(t *testing.T) {
 func TestRecords(t *testing.T) {
 	t.Parallel()
 	groups, err := alerts.Default().RecordingRules()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	other := alerts.Default()
 	other.ClusterLabel = "k8s_cluster"
 	renamed, err := other.RecordingRules()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	// Every rule is evaluated over every recording once; with a cluster's label those that are read.
 	dir, all := t.TempDir(), recordings()
 	var b strings.Builder

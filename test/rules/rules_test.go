@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/prometheus/template"
 
 	"github.com/gpu-exporter/gpu-exporter/alerts"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
 
@@ -79,9 +80,7 @@ func everything() alerts.Config {
 func bare(t *testing.T, c alerts.Config) map[string]alerts.Rule {
 	t.Helper()
 	groups, err := c.AlertRules()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	out := map[string]alerts.Rule{}
 	for _, g := range groups {
 		for _, r := range g.Rules {
@@ -104,9 +103,7 @@ func write(t *testing.T, dir, name string, groups []alerts.RuleGroup, step time.
 	head := fmt.Sprintf("rule_files: [%q]\nevaluation_interval: %s\ngroup_eval_order: [%s]\ntests:\n", filepath.Base(rules), span(step),
 		strings.Join(order, ", "))
 	for path, text := range map[string]string{rules: alerts.RulesFile(groups), test: head + tests} {
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path, []byte(text), 0o644))
 	}
 	return test
 }
@@ -138,9 +135,7 @@ func files(t *testing.T, dir, name string, a alerts.Alert, rules []alerts.Rule, 
 		c.ClusterLabel, _, _ = strings.Cut(cluster, "=")
 	}
 	records, err := c.RecordingRules()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	tests, given := map[time.Duration]*strings.Builder{}, map[string]bool{}
 	for _, s := range list {
 		step := cmp.Or(s.step, time.Minute)
@@ -285,9 +280,7 @@ func mutants(t *testing.T, r alerts.Rule) []mutant {
 	}
 	parse := func() parser.Expr {
 		e, err := parser.NewParser(parser.Options{}).ParseExpr(r.Expr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return e
 	}
 	count := 0
@@ -357,9 +350,7 @@ var placeholder = regexp.MustCompile(`\$[a-z_]+`)
 // Nothing is left to be filled in, and every template reads labels that the alert has.
 func TestTextsAreComplete(t *testing.T) {
 	groups, err := everything().AlertRules()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	read := regexp.MustCompile(`\$labels\.([a-zA-Z_]+)`)
 	for _, g := range groups {
 		for _, r := range g.Rules {
@@ -386,9 +377,7 @@ func TestTextsAreComplete(t *testing.T) {
 // A GPU that the driver did not initialize has no index: texts about it have no gap where the index would be.
 func TestTextsWithoutIndex(t *testing.T) {
 	groups, err := everything().AlertRules()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	const defs = "{{$labels := .Labels}}{{$value := .Value}}"
 	gap, checked := regexp.MustCompile(`GPU  |  of |\( *\)| [,.;:]|: *$`), 0
 	for _, g := range groups {
@@ -425,9 +414,7 @@ func TestTextsAreFilled(t *testing.T) {
 	c := everything()
 	c.DashboardURL = "https://grafana.example"
 	groups, err := c.AlertRules()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	rules := map[string]alerts.Rule{}
 	for _, g := range groups {
 		for _, r := range g.Rules {

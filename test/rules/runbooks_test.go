@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/prometheus/rules"
 
 	"github.com/gpu-exporter/gpu-exporter/alerts"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/test/fleet/replay"
 )
 
@@ -74,9 +75,7 @@ func stories() map[string]story {
 func page(t *testing.T) map[string]float64 {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "testdata", "golden", "8xh100-shared.prom"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	const gpu = "GPU-5a0e110%[1]d-8c1d-4e6b-9d10-00000000000%[1]d"
 	n1 := strings.NewReplacer(`node="node-1"`, `node="n1"`, fmt.Sprintf(gpu, 0), "GPU-A", fmt.Sprintf(gpu, 1), "GPU-B")
 	n2 := strings.NewReplacer(`node="node-1"`, `node="n2"`, `uuid="`, `uuid="n2-`, `namespace="`, `namespace="other-`)
@@ -98,9 +97,7 @@ func TestRunbookQueries(t *testing.T) {
 	var count, seen atomic.Int64
 	rulesOf := bare(t, everything())
 	records, err := everything().RecordingRules()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, a := range alerts.Alerts() {
 		t.Run(a.Name, func(t *testing.T) {
 			t.Parallel()
@@ -159,9 +156,7 @@ func tell(t *testing.T, c testCase, rule alerts.Rule, records []alerts.RuleGroup
 	given, known := map[string]bool{}, map[uint64]bool{}
 	for _, in := range c.inputs("") {
 		l, v, err := p.ParseSeriesDesc(in[0] + " " + in[1])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		fed = append(fed, series{l, v})
 		given[l.Get(model.MetricNameLabel)], known[l.Hash()], known[identity(l)] = true, true, true
 	}
@@ -180,9 +175,7 @@ func tell(t *testing.T, c testCase, rule alerts.Rule, records []alerts.RuleGroup
 			continue
 		}
 		l, err := p.ParseMetric(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if !known[l.Hash()] && (metric != "gpu_info" || !known[identity(l)]) {
 			around, values = append(around, l), append(values, v)
 		}
@@ -194,9 +187,7 @@ func tell(t *testing.T, c testCase, rule alerts.Rule, records []alerts.RuleGroup
 		}
 	}
 	after, err := time.ParseDuration(want.at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	step, begin := max(c.step, 0), time.Unix(0, 0)
 	if step == 0 {
 		step = time.Minute
@@ -221,9 +212,7 @@ func tell(t *testing.T, c testCase, rule alerts.Rule, records []alerts.RuleGroup
 				put(l, values[n])
 			}
 		}
-		if err := app.Commit(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, app.Commit())
 		for _, g := range server.Groups {
 			g.Eval(t.Context(), at)
 			for _, r := range g.Rules() {
@@ -266,9 +255,7 @@ func ask(t *testing.T, server *replay.Server, at time.Time, query string, alert 
 		return `"` + alert.Get(name) + `"`
 	})
 	rows, err := server.Query(t.Context(), query, at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if len(rows) == 0 || len(rows) > 10 {
 		t.Errorf("%d rows: %s", len(rows), query)
 	}
@@ -292,9 +279,7 @@ func runbook(t *testing.T, name string) (out []string) {
 	t.Helper()
 	file := func(path string) string {
 		text, err := os.ReadFile(filepath.Join("..", "..", "docs", path))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return string(text)
 	}
 	_, text, found := strings.Cut(file("alerts.md"), "\n### "+name+"\n")

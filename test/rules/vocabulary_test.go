@@ -10,6 +10,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/alerts"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/test/queries"
 )
 
@@ -93,9 +94,7 @@ func TestRulesSpeakOfWhatExists(t *testing.T) {
 		}
 	}
 	records, err := everything().RecordingRules()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	promised := map[string][]string{}
 	for _, r := range alerts.Records() {
 		promised[r.Name] = r.Labels
@@ -120,9 +119,7 @@ func TestRecordsReadThoseBefore(t *testing.T) {
 	for _, g := range alerts.Groups() {
 		for _, r := range g.Records {
 			e, err := parser.NewParser(parser.Options{}).ParseExpr(r.Expr)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
 				if v, is := n.(*parser.VectorSelector); is && all[v.Name] && !seen[v.Name] {
 					t.Errorf("%s reads %s, which is recorded later", r.Name, v.Name)

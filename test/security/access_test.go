@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
 )
 
@@ -53,26 +54,20 @@ func TestBrokenWebConfigurations(t *testing.T) {
 
 func remove(t *testing.T, dir, name string) {
 	t.Helper()
-	if err := os.Remove(filepath.Join(dir, name)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(filepath.Join(dir, name)))
 }
 
 func add(t *testing.T, dir, text string) {
 	t.Helper()
 	before, err := os.ReadFile(filepath.Join(dir, "web.yml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	write(t, filepath.Join(dir, "web.yml"), string(before)+text)
 }
 
 func copyFile(t *testing.T, dir, from, to string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, from))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	write(t, filepath.Join(dir, to), string(text))
 }
 
@@ -85,9 +80,7 @@ func TestAccessFailsClosed(t *testing.T) {
 	e.TLS = true
 	client := trusting(t, filepath.Join(n.Dir, "cert.pem"))
 	good, err := os.ReadFile(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	paths := []string{"/metrics", "/metrics/dcgm", "/", "/-/healthy", "/-/ready", "/nothing"}
 	open := func(t *testing.T) {
 		t.Helper()
@@ -163,9 +156,7 @@ func TestAccessFailsClosed(t *testing.T) {
 	}
 	t.Run("the certificate deleted", func(t *testing.T) {
 		text, err := os.ReadFile(filepath.Join(n.Dir, "cert.pem"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		remove(t, n.Dir, "cert.pem")
 		closed(t, client, "", machine.Password)
 		write(t, filepath.Join(n.Dir, "cert.pem"), string(text))

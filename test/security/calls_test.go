@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
 	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
@@ -37,9 +38,7 @@ var (
 func read(t *testing.T, path string) []call {
 	t.Helper()
 	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer f.Close()
 	var out []call
 	unfinished := map[string]string{}
@@ -70,9 +69,7 @@ func read(t *testing.T, path string) []call {
 			t.Errorf("strace wrote what is not understood: %.200s", line)
 		}
 	}
-	if err := scan.Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, scan.Err())
 	return out
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
 )
 
@@ -17,13 +18,9 @@ var linked = regexp.MustCompile("(?m)^\\| (`[^|]+`) \\| (.*) \\|$")
 // Each module in the binary is in docs/security.md with a reason.
 func TestModulesAreReviewed(t *testing.T) {
 	info, err := buildinfo.ReadFile(machine.Binary(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	text, err := os.ReadFile(filepath.Join(machine.Root(t), "docs", "security.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	_, section, ok := strings.Cut(string(text), "\n## What is linked in\n")
 	if !ok {
 		t.Fatal("docs/security.md has no section What is linked in")

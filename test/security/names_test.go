@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/prometheus/model/textparse"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
 	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
@@ -149,16 +150,12 @@ func shows(t *testing.T, e *machine.Exporter, look func(t *testing.T, allocated 
 	for format, accept := range formats {
 		t.Run(format, func(t *testing.T) {
 			page, err := testkit.Client{}.Get(t.Context(), e.Base()+"/metrics", "Accept", accept)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			if format != "protobuf" {
 				isPrintable(t, format, page.Text)
 			}
 			got, devs, err := names(page)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			look(t, got)
 			slices.Sort(devs)
 			if !slices.Equal(devs, []string{GPUA, GPUB}) {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
 )
 
@@ -82,9 +83,7 @@ func TestRequestsThatAbuse(t *testing.T) {
 		{"an expectation", with("Expect: 100-continue\r\nContent-Length: 5") + "hello", []int{200, 417}},
 	} {
 		conn, err := net.Dial("tcp", e.Address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		conn.SetDeadline(time.Now().Add(15 * time.Second))
 		go io.WriteString(conn, c.request)
 		status, body := 0, ""

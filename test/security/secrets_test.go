@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
 )
 
@@ -44,9 +45,7 @@ func TestNoSecretIsExposed(t *testing.T) {
 			response, err := proto.Marshal(&deviceplugin.ContainerAllocateResponse{Envs: map[string]string{"PASSWORD": envSecret,
 				"NVIDIA_VISIBLE_DEVICES": GPUB},
 				Annotations: map[string]string{"secret": envSecret}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			write(t, filepath.Join(n.Dir, "token"), token+"\n")
 			write(t, filepath.Join(n.Dir, "checkpoint"),
 				fmt.Sprintf(
@@ -81,13 +80,9 @@ func TestNoSecretIsExposed(t *testing.T) {
 			engineServer(t, socket, fmt.Sprintf(`[{"Id":"%064d","Names":["/c"],"Command":%q,"Labels":{"x":%q}}]`, 1, engine, engine))
 			config := machine.WebConfig(t, n.Dir, machine.Web{Users: true})
 			hash, err := os.ReadFile(config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			key, err := os.ReadFile(filepath.Join(n.Dir, "key.pem"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			e := n.Start(t, machine.Options{Env: []string{"PASSWORD_OF_THE_EXPORTER=the-environment-of-the-exporter"},
 				Flags: append([]string{"--log.level=debug", "--compat=dcgm-4.9", "--kubelet.checkpoint=" + n.Dir + "/checkpoint",
 					"--kubernetes.pods",
@@ -136,7 +131,5 @@ func TestNoSecretIsExposed(t *testing.T) {
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600)))
 }

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
 	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 	"github.com/gpu-exporter/gpu-exporter/test/servers"
@@ -60,9 +61,7 @@ func await(t *testing.T, client *http.Client, url, password string, texts ...str
 func trusting(t *testing.T, path string) *http.Client {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(text)
 	// The certificate is for one address of the loopback, whichever the exporter listens on.
@@ -85,9 +84,7 @@ func apiServer(t *testing.T, ca string, answer http.HandlerFunc) *httptest.Serve
 	s.StartTLS()
 	t.Cleanup(func() { s.CloseClientConnections(); s.Close() })
 	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
-	if err := os.WriteFile(ca, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(ca, text, 0o600))
 	return s
 }
 
@@ -95,9 +92,7 @@ func apiServer(t *testing.T, ca string, answer http.HandlerFunc) *httptest.Serve
 func engineServer(t *testing.T, socket, answer string) {
 	t.Helper()
 	l, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, answer) })}
 	go s.Serve(l)
 	t.Cleanup(func() { s.Close() })

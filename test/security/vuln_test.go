@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
 )
 
@@ -40,9 +41,7 @@ func TestVulnerabilitiesOffline(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			file, err := os.Create(database)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			z := zip.NewWriter(file)
 			for name, text := range tt.files {
 				if w, err := z.Create(name); err != nil {
@@ -51,9 +50,7 @@ func TestVulnerabilitiesOffline(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := errors.Join(z.Close(), file.Close()); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, errors.Join(z.Close(), file.Close()))
 			cmd := exec.Command(filepath.Join(machine.Root(t), "tools", "vuln"), machine.Binary(t))
 			// A proxy that does not exist: nothing is fetched.
 			cmd.Env = append(os.Environ(), "VULNDB="+database, "HTTPS_PROXY=http://127.0.0.1:1", "HTTP_PROXY=http://127.0.0.1:1")

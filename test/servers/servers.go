@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/alerts"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 	"github.com/gpu-exporter/gpu-exporter/test/programs"
@@ -50,9 +51,7 @@ var once = built{done: map[Program]error{}}
 func Root(t testing.TB) string {
 	t.Helper()
 	root, err := standin.RepositoryRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return root
 }
 
@@ -67,9 +66,7 @@ func Build(t testing.TB, p Program) (path string) {
 		err = programs.Build(t.Context(), root, p)
 		once.done[p] = err
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return p.Path(root)
 }
 
@@ -86,9 +83,7 @@ func Run(t testing.TB, cmd *exec.Cmd) *testkit.Child {
 	t.Helper()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	child, err := testkit.Start(cmd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() {
 		_ = child.Stop() // a test may have ended the program itself; its exit status is that test's matter
 		if t.Failed() {
@@ -102,9 +97,7 @@ func Run(t testing.TB, cmd *exec.Cmd) *testkit.Child {
 func Address(t testing.TB) string {
 	t.Helper()
 	address, err := standin.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return address
 }
 
@@ -114,14 +107,10 @@ func Rules(t testing.TB, dir string, scale float64) string {
 	config := alerts.Default()
 	config.Scale = scale
 	files, err := alerts.Render(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, f := range files {
 		if strings.HasSuffix(f.Path, ".rules.yaml") {
-			if err := os.WriteFile(filepath.Join(dir, filepath.Base(f.Path)), []byte(f.Text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.WriteFile(filepath.Join(dir, filepath.Base(f.Path)), []byte(f.Text), 0o600))
 		}
 	}
 	return filepath.Join(dir, "*.rules.yaml")

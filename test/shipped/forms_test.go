@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/architecture"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
 	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
@@ -54,9 +55,7 @@ func (f form) same(g form) bool {
 func text(t *testing.T, path ...string) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(append([]string{servers.Root(t)}, path...)...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return string(b)
 }
 
@@ -119,18 +118,14 @@ func stages(t *testing.T) map[string]stage {
 
 func list(t *testing.T, text string) (out []string) {
 	t.Helper()
-	if err := yaml.Unmarshal([]byte(text), &out); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, yaml.Unmarshal([]byte(text), &out))
 	return out
 }
 
 func number(t *testing.T, text string) int {
 	t.Helper()
 	n, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return n
 }
 
@@ -223,9 +218,7 @@ func composeForm(t *testing.T) form {
 	var c struct {
 		Services map[string]map[string]any
 	}
-	if err := yaml.Unmarshal([]byte(text(t, "deploy/compose/compose.yaml")), &c); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, yaml.Unmarshal([]byte(text(t, "deploy/compose/compose.yaml")), &c))
 	f := ofImage(t, "deploy/compose", "")
 	service := c.Services["gpu-exporter"]
 	for _, key := range slices.Sorted(maps.Keys(service)) {
@@ -262,15 +255,11 @@ func unitForm(t *testing.T, name string, dropIns ...string) form {
 	t.Helper()
 	root := servers.Root(t)
 	packaged, err := architecture.Packaged(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var settings []architecture.Setting
 	for _, path := range append([]string{packaged["/usr/lib/systemd/system/gpu-exporter.service"]}, dropIns...) {
 		more, err := architecture.Unit(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		settings = append(settings, more...)
 	}
 	f := form{name: name, driver: true}
@@ -322,9 +311,7 @@ func hostForms(t *testing.T) (out []form) {
 	base.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/tmp"}
 	base.UID, base.GID = 1000, 1000
 	run, err := architecture.Making(servers.Root(t), "run")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	commands := map[string][]string{"make run": run}
 	for _, path := range []string{"README.md", "docs/install.md"} {
 		for _, m := range regexp.MustCompile("`(bin/gpu-exporter[^`]*)`").FindAllStringSubmatch(text(t, path), -1) {
@@ -373,19 +360,13 @@ func podForm(t *testing.T, name, rendered string) form {
 			Metadata struct{ Name string }
 			Spec     struct{ PodMetricsEndpoints, Endpoints []struct{ Path string } }
 		}
-		if err := yaml.Unmarshal([]byte(doc), &o); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, yaml.Unmarshal([]byte(doc), &o))
 		switch o.Kind {
 		case "DaemonSet":
-			if err := yaml.UnmarshalStrict([]byte(doc), &d); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, yaml.UnmarshalStrict([]byte(doc), &d))
 		case "Secret":
 			var s corev1.Secret
-			if err := yaml.UnmarshalStrict([]byte(doc), &s); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, yaml.UnmarshalStrict([]byte(doc), &s))
 			given[o.Metadata.Name] = s.StringData
 		case "PodMonitor", "ServiceMonitor":
 			for _, e := range append(o.Spec.PodMetricsEndpoints, o.Spec.Endpoints...) {
@@ -493,9 +474,7 @@ func kustomizeForms(t *testing.T) (out []form) {
 	}
 	for _, dir := range append([]string{filepath.Join(root, "base")}, overlays...) {
 		name, err := filepath.Rel(servers.Root(t), dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		out = append(out, podForm(t, name, output(t, servers.Kustomize, "build", dir)))
 	}
 	return out
@@ -524,9 +503,7 @@ func chartForms(t *testing.T) (out []form) {
 		}
 	}
 	pages, err := architecture.Pages(servers.Root(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	commands := 0
 	for _, p := range pages {
 		ofPage := 0

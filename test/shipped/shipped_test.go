@@ -33,6 +33,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
 	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 	"github.com/gpu-exporter/gpu-exporter/test/servers"
@@ -57,9 +58,7 @@ func certificate(t *testing.T) map[string]string {
 	out := map[string]string{}
 	for _, name := range []string{"cert.pem", "key.pem"} {
 		b, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		out[name] = string(b)
 	}
 	return out
@@ -103,31 +102,23 @@ func host(t *testing.T, n *machine.Node) string {
 	socket := filepath.Join(root, "var/run/docker.sock")
 	short := filepath.Join(filepath.Dir(n.Socket), "docker.sock") // a socket's path is limited to about a hundred characters
 	l, err := net.Listen("unix", short)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	engine := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "[]") })}
 	go engine.Serve(l)
 	t.Cleanup(func() { engine.Close() })
-	if err := errors.Join(os.Chmod(short, 0o660), os.Chown(short, 0, dockerGroup)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, errors.Join(os.Chmod(short, 0o660), os.Chown(short, 0, dockerGroup)))
 	link(t, socket, short)
 	return root
 }
 
 func link(t *testing.T, path, target string) {
 	t.Helper()
-	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.Symlink(target, path)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.Symlink(target, path)))
 }
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)))
 }
 
 // linked are the files that the dynamic linker loads for a program.
@@ -157,9 +148,7 @@ func (f form) prepare(t *testing.T, withDriver bool) container {
 	case f.image == "demo":
 		// Its image is that of the build stage: Debian with Go and gcc, here this machine's, and the repository.
 		places, err := exec.Command("go", "env", "GOMODCACHE", "GOROOT").Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for _, path := range []string{"/usr", "/etc", "/bin", "/lib", "/lib64"} {
 			if _, err := os.Stat(path); err == nil {
 				c.Binds = append(c.Binds, bind{path, path, true})
@@ -200,9 +189,7 @@ func (f form) prepare(t *testing.T, withDriver bool) container {
 		}
 		copyFile(t, n.Library, filepath.Join(node, "home/kubernetes/bin/nvidia/lib64/libnvidia-ml.so.1"))
 		// What the fake driver reads is the simulated hardware.
-		if err := os.Chmod(n.Control.Path(), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Chmod(n.Control.Path(), 0o666))
 		c.Binds = append(c.Binds, bind{n.Dir, n.Dir, false})
 		c.Env = append(c.Env, n.Env...)
 	}
@@ -232,18 +219,14 @@ func copyFile(t *testing.T, from, to string) {
 	if err == nil {
 		err = errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, b, 0o755))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 }
 
 // command is this test binary as the first process of the container.
 func command(t *testing.T, c container) *exec.Cmd {
 	t.Helper()
 	b, err := json.Marshal(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	path := filepath.Join(t.TempDir(), "container.json")
 	write(t, path, string(b))
 	cmd := exec.Command("/proc/self/exe")
@@ -268,9 +251,7 @@ type started struct {
 func (f form) start(t *testing.T, withDriver bool) *started {
 	t.Helper()
 	child, err := testkit.Start(command(t, f.prepare(t, withDriver)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() {
 		if child.Exited() != nil {
 			return // its check has reported it
@@ -461,13 +442,9 @@ func (s *started) check(t *testing.T, list io.Writer, name string) {
 		t.Errorf("/-/ready responds with %d, %v: %s", code, err, body)
 	}
 	_, metrics, err := s.get("/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	_, page, err := s.get("/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	fmt.Fprintln(list, name)
 	for _, other := range s.also {
 		fmt.Fprintf(list, "= %s\n", other)
@@ -547,9 +524,7 @@ func (f form) examine(t *testing.T) func(*testing.T) {
 	cmd := command(t, c)
 	var out, complaint bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &complaint
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
 	return func(t *testing.T) {
 		t.Helper()

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
 
@@ -14,9 +15,7 @@ func TestOurs(t *testing.T) {
 		"--path.sysfs={sysfs}", "--path.procfs={procfs}", "--path.pod-logs={pod-logs}", "--path.container-logs={container-logs}",
 		"--path.kmsg=", "--web.listen-address={address}", "--poll.fast=500ms", "--poll.medium=1s", "--poll.kubelet=1s",
 		"--log.level=error"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, v := range found {
 		if v.Verdict != "ok" {
 			t.Errorf("%s: %s", v.Question, v.Found)

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/prometheus/tsdb"
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/expose"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
 	"github.com/gpu-exporter/gpu-exporter/test/fleet/blocks"
@@ -20,32 +21,22 @@ import (
 // What the database holds is what the fleet did: each sample, over the edges of blocks and a restart.
 func TestBlocksHoldWhatTheFleetDid(t *testing.T) {
 	f, err := fleet.New(fleet.Demo(4))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	from := time.Date(2026, 11, 18, 13, 7, 0, 0, time.UTC)
 	o := blocks.Options{From: from, To: from.Add(5 * time.Hour), Step: 5 * time.Minute, Block: 2 * time.Hour}
 	dir := t.TempDir()
 	result, err := blocks.Write(t.Context(), dir, f, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if result.Blocks != 4 {
 		t.Errorf("%d blocks for 13:07 to 18:07 in blocks of two hours", result.Blocks)
 	}
 	// A reader wants the log of a server that ran, if only an empty one.
-	if err := os.Mkdir(filepath.Join(dir, "wal"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Mkdir(filepath.Join(dir, "wal"), 0o755))
 	db, err := tsdb.OpenDBReadOnly(dir, "", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer db.Close()
 	q, err := db.Querier(from.UnixMilli(), o.To.UnixMilli())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer q.Close()
 	type sample struct {
 		series string
@@ -61,16 +52,12 @@ func TestBlocksHoldWhatTheFleetDid(t *testing.T) {
 			stored[sample{s.Labels().String(), at}] = v
 		}
 	}
-	if err := set.Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, set.Err())
 	if int64(len(stored)) != result.Samples {
 		t.Errorf("%d samples stored, %d written", len(stored), result.Samples)
 	}
 	fresh, err := fleet.New(fleet.Demo(4))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	s := expose.NewSampler(fresh, nil)
 	for at := from; at.Before(o.To); at = at.Add(o.Step) {
 		check := func(x expose.Sample) {
@@ -100,9 +87,7 @@ func TestBlocksHoldWhatTheFleetDid(t *testing.T) {
 
 func TestWriteRefusesNothing(t *testing.T) {
 	f, err := fleet.New(fleet.Demo(4))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if _, err := blocks.Write(t.Context(), t.TempDir(), f,
 		blocks.Options{From: time.Unix(10, 0), To: time.Unix(10, 0), Step: time.Second}); err == nil {
 		t.Error("a past without a step was written")

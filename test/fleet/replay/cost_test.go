@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/alerts"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/expose"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
 	"github.com/gpu-exporter/gpu-exporter/test/fleet/replay"
@@ -31,9 +32,7 @@ func TestCost(t *testing.T) {
 		t.Skip("measured by hand: -cost.nodes=200")
 	}
 	f, err := fleet.New(fleet.Big(1, *costNodes, 8))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	ctx := context.Background()
 	s, sampler := replay.New(t, alerts.Default()), expose.NewSampler(f, nil)
 	at := fleet.DefaultEpoch().Add(14 * time.Hour)
@@ -45,9 +44,7 @@ func TestCost(t *testing.T) {
 		}
 	}
 	for ; !at.After(end); at = at.Add(time.Minute) {
-		if err := s.Fleet(ctx, f, sampler, at); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, s.Fleet(ctx, f, sampler, at))
 		runtime.GC() // the garbage of the scrapes
 		for _, g := range s.Groups {
 			if at.UnixMilli()%g.Interval().Milliseconds() != 0 {

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/gpu-exporter/gpu-exporter/alerts"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
 	"github.com/gpu-exporter/gpu-exporter/test/fleet/replay"
 )
@@ -53,9 +54,7 @@ func TestEventsAddUp(t *testing.T) {
 						unseen = fresh - seen
 					}
 					scraped = events
-					if err != nil {
-						t.Fatal(err)
-					}
+					must.OK(t, err)
 				}
 				if second%60 == 0 {
 					s.Eval(t.Context(), at)

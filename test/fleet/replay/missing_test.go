@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/prometheus/promql"
 
 	"github.com/gpu-exporter/gpu-exporter/alerts"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/expose"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
 	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
@@ -45,9 +46,7 @@ func (c setup) shown(t *testing.T, all []dashboard.Dashboard) map[string]promql.
 	}
 	sampler := expose.NewSampler(c.fleet, c.scraped)
 	for at := begin; !at.After(w.To); at = at.Add(time.Minute) {
-		if err := s.Fleet(t.Context(), c.fleet, sampler, at); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, s.Fleet(t.Context(), c.fleet, sampler, at))
 		s.Eval(t.Context(), at)
 	}
 	out := map[string]promql.Vector{}
@@ -55,9 +54,7 @@ func (c setup) shown(t *testing.T, all []dashboard.Dashboard) map[string]promql.
 		for _, p := range d.Panels {
 			for _, target := range p.Targets {
 				expr, err := d.Fill(target.Expr, dashboard.Values{}, w)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, err)
 				v, err := s.Query(t.Context(), expr, w.To)
 				if err != nil {
 					t.Fatalf("%s/%s: %v", d.UID, p.Title, err)
@@ -74,9 +71,7 @@ func (c setup) shown(t *testing.T, all []dashboard.Dashboard) map[string]promql.
 func TestEmptyPanelsOfFleets(t *testing.T) {
 	t.Parallel()
 	all, err := dashboard.LoadAll(filepath.Join("..", "..", "..", "dashboards"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	pool := func(i int) fleet.Config {
 		c := fleet.Demo(1)
 		c.Pools, c.Pending = c.Pools[i:i+1], 0
@@ -104,9 +99,7 @@ func TestEmptyPanelsOfFleets(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f, err := fleet.New(c.config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			found := setup{f, alerts.Default(), true, c.scraped, ""}.shown(t, all)
 			// Neither prices nor node_exporter are there, and alerts, faults and trends need longer.
 			missing := append([]string{"No ", "The GPU is healthy", "All supported readings", "prices of models", "node_exporter",
@@ -133,13 +126,9 @@ func TestEmptyPanelsOfFleets(t *testing.T) {
 // Where something is missing, the panels that had data with it say what it is, and no panel shows a calm 0 instead.
 func TestPanelsSayWhatIsMissing(t *testing.T) {
 	f, err := fleet.New(fleet.Demo(1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	all, err := dashboard.LoadAll(filepath.Join("..", "..", "..", "dashboards"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	prices := alerts.Default()
 	prices.Prices = map[string]float64{}
 	for i := range f.Len() {

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/gpu-exporter/gpu-exporter/alerts"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
 	"github.com/gpu-exporter/gpu-exporter/test/fleet/replay"
 )
@@ -275,9 +276,7 @@ func TestMonthOfAlerts(t *testing.T) {
 				w := replay.New(t, alerts.Default()).Watch(cell, random, targets)
 				restart := start.Add(2*hour + 10*time.Minute) // of Prometheus, which reads its log
 				for _, span := range [][2]time.Time{{start, restart}, {restart.Add(4 * time.Minute), end}} {
-					if err := w.Run(t.Context(), span[0], span[1]); err != nil {
-						t.Fatal(err)
-					}
+					must.OK(t, w.Run(t.Context(), span[0], span[1]))
 				}
 				all = merge(all, w.Notifications)
 			}

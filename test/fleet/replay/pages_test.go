@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/prometheus/promql"
 
 	"github.com/gpu-exporter/gpu-exporter/alerts"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
 	"github.com/gpu-exporter/gpu-exporter/test/fleet/replay"
 )
@@ -29,9 +30,7 @@ var noon = time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
 func newPage(t *testing.T) page {
 	t.Helper()
 	all, err := dashboard.LoadAll(filepath.Join("..", "..", "..", "dashboards"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	boards := map[string]dashboard.Dashboard{}
 	for _, d := range all {
 		boards[d.UID] = d

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/alerts"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
 	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
 	"github.com/gpu-exporter/gpu-exporter/test/fleet/replay"
@@ -126,16 +127,12 @@ func TestWellUsedIsNoWaste(t *testing.T) {
 				series("gpu_container_unused_seconds_total", p.share*rest*elapsed, append(slices.Clone(container), "state", state)...)
 			}
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		s.Eval(t.Context(), at)
 	}
 
 	dashboards, err := dashboard.LoadAll("../../../dashboards")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	query := func(board, panel string, values dashboard.Values, use func(refID string, v promql.Vector)) {
 		t.Helper()
 		found := false
@@ -147,9 +144,7 @@ func TestWellUsedIsNoWaste(t *testing.T) {
 				found = true
 				for _, target := range p.Targets {
 					expr, err := d.Fill(target.Expr, values, w)
-					if err != nil {
-						t.Fatal(err)
-					}
+					must.OK(t, err)
 					v, err := s.Query(t.Context(), expr, w.To)
 					if err != nil {
 						t.Fatalf("%s/%s: %v", board, panel, err)

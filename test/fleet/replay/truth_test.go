@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/alerts"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/expose"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
 	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
@@ -36,9 +37,7 @@ func TestDashboardsShowTheScript(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f, err := fleet.New(c.config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			rules := alerts.Default()
 			rules.Prices = map[string]float64{}
 			for i := range f.Len() {
@@ -56,9 +55,7 @@ func TestDashboardsShowTheScript(t *testing.T) {
 				Step: time.Minute, Scrape: time.Minute}
 			minutes := func(from, to time.Time) {
 				for at := from; !at.After(to); at = at.Add(time.Minute) {
-					if err := s.Fleet(t.Context(), f, sampler, at); err != nil {
-						t.Fatal(err)
-					}
+					must.OK(t, s.Fleet(t.Context(), f, sampler, at))
 					s.Eval(t.Context(), at)
 				}
 			}
@@ -84,9 +81,7 @@ func TestDashboardsShowTheScript(t *testing.T) {
 func panels(t *testing.T, s *replay.Server, w dashboard.Window) (map[string]float64, map[string]promql.Vector) {
 	t.Helper()
 	all, err := dashboard.LoadAll(filepath.Join("..", "..", "..", "dashboards"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	tiles, cells := map[string]float64{}, map[string]promql.Vector{}
 	for _, d := range all {
 		for _, p := range d.Panels {
@@ -95,9 +90,7 @@ func panels(t *testing.T, s *replay.Server, w dashboard.Window) (map[string]floa
 					continue
 				}
 				expr, err := d.Fill(target.Expr, dashboard.Values{}, w)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, err)
 				v, err := s.Query(t.Context(), expr, w.To)
 				if err != nil {
 					t.Fatalf("%s/%s: %v", d.UID, p.Title, err)

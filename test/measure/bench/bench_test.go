@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
@@ -19,18 +20,14 @@ func TestNodes(t *testing.T) {
 	for of, curve := range curves() {
 		for _, n := range curve {
 			path, pods, err := n.files(root, t.TempDir())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			s, err := scenario.Load(path)
 			if err != nil {
 				t.Errorf("%s: %v", n.name, err)
 				continue
 			}
 			text, err := os.ReadFile(pods)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			if _, err := standin.ParsePods(pods, strings.NewReader(string(text))); err != nil {
 				t.Errorf("%s: %v", n.name, err)
 			}
@@ -51,9 +48,7 @@ func TestParse(t *testing.T) {
 	}
 	tr.add("Node/shared", 2492, "series", 0.2, "cpu-%")
 	got, err := Parse(&tr.results)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	f := Figures{Results: got}
 	if f.Of("HTTP/shared/plain/first", "ns/op") != 1050 || f.P99("HTTP/shared/plain/first", "ns/op") != 1099 ||
 		f.Of("Node/shared", "cpu-%") != 0.2 {
@@ -80,9 +75,7 @@ c_seconds_sum{call="f"} 0.25
 c_seconds_count{call="f"} 2
 `
 	families, err := testkit.Families(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if err := testutil.CollectAndCompare(newConstant(families), strings.NewReader(page)); err != nil {
 		t.Error(err)
 	}

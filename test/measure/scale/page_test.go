@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
 )
 
@@ -71,9 +72,7 @@ func TestPage(t *testing.T) {
 
 func TestParsePlan(t *testing.T) {
 	p := plan{options: options{interval: time.Minute, split: byCluster, gpus: 8}, several: 3}
-	if err := p.parse("500, 1000,2000", "8m,20m"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.parse("500, 1000,2000", "8m,20m"))
 	if !reflect.DeepEqual(p.sizes, []int{500, 1000, 2000}) || len(p.periods) != 2 || p.periods[1] != 20*time.Minute ||
 		p.severalNodes != 2000 {
 		t.Errorf("%+v", p)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
 )
 
@@ -39,9 +40,7 @@ func TestQueries(t *testing.T) {
 	on := &server{Client: dashboard.Client{URL: api.URL}}
 	a := querier{server: on, repeat: 3, timeout: 500 * time.Millisecond, total: time.Minute, scrape: time.Minute}
 	all, err := a.all(t.Context(), boards)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if len(all) != 4 {
 		t.Fatalf("%d queries ran", len(all))
 	}
@@ -92,9 +91,7 @@ func TestOneWorkload(t *testing.T) {
 		{Name: "nodes", Type: "query", Query: `label_values(x{workload=~"$workload"}, node)`, Multi: true, All: true}}}
 	all, err := querier{server: &server{Client: dashboard.Client{URL: api.URL}}, repeat: 1, timeout: time.Second, total: time.Minute,
 		scrape: time.Minute}.all(t.Context(), []dashboard.Dashboard{b})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if got := Slowest(all); len(got) != 2 || got[0].Dashboard != "b" || got[1].Dashboard != "b, all workloads of a namespace" {
 		t.Errorf("ran %v", got)
 	}

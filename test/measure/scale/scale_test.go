@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/alerts"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
 )
 
@@ -21,29 +22,19 @@ import (
 func TestSmallFleet(t *testing.T) {
 	t.Parallel() // most of it is waiting for scrapes
 	root, err := filepath.Abs(filepath.Join("..", "..", ".."))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := build(t.Context(), root, false); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
+	must.OK(t, build(t.Context(), root, false))
 	boards, err := dashboard.LoadAll(filepath.Join(root, "dashboards"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	launched := time.Now()
 	l, err := start(t.Context(), options{root: root, rules: quickRules(t, root, "30m"), nodes: 50, gpus: 8, servers: 1,
 		interval: 5 * time.Second, memoryGiB: 2, log: t.Output()}, t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer func() { l.stop() }()
 
 	// Rules of groups with a long interval are not evaluated within the test; their expressions are, below.
 	rare, _, err := rareRules()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	err = errors.New("nothing was evaluated")
 	for end := time.Now().Add(3 * time.Minute); err != nil && time.Now().Before(end); {
 		if _, died := l.wait(t.Context(), 2*time.Second); died != nil {
@@ -51,18 +42,12 @@ func TestSmallFleet(t *testing.T) {
 		}
 		err = evaluated(t, l, rare)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 
 	depth, err := depths(boards, 7*24*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	shipped, err := os.ReadFile(filepath.Join(root, "alerts", "alerts.rules.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for name := range rare {
 		if depth[name] == 0 && !bytes.Contains(shipped, []byte(name)) {
 			t.Errorf("no dashboard and no alert reads the history of %s, which is recorded for that alone", name)
@@ -88,9 +73,7 @@ func TestSmallFleet(t *testing.T) {
 		t.Error(err)
 	}
 	samples, err := writeBlocks(t.Context(), l.data("prometheus-1"), found, launched.Truncate(time.Minute).Add(-time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	// A server that starts loads the blocks at once.
 	if l.servers[0], err = l.servers[0].restart(t.Context()); err != nil {
 		t.Fatal(err)
@@ -100,9 +83,7 @@ func TestSmallFleet(t *testing.T) {
 	}
 	all, err := querier{server: l.servers[0], repeat: 2, timeout: 30 * time.Second, total: 2 * time.Minute,
 		scrape: time.Minute}.all(t.Context(), boards)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	data := 0
 	for _, a := range all {
 		switch {
@@ -132,14 +113,10 @@ func quickRules(t *testing.T, root, halfHours string) string {
 	}
 	for _, f := range files {
 		rules, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		rules = regexp.MustCompile(`\n  interval: \dm\n`).ReplaceAll(rules, []byte("\n"))
 		rules = bytes.ReplaceAll(rules, []byte("\n  interval: 30m\n"), []byte("\n  interval: "+halfHours+"\n"))
-		if err := os.WriteFile(filepath.Join(dir, filepath.Base(f)), rules, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, filepath.Base(f)), rules, 0o600))
 	}
 	return dir
 }
@@ -181,9 +158,7 @@ func TestDepths(t *testing.T) {
 	}}}}
 	const day = 24 * time.Hour
 	got, err := depths([]dashboard.Dashboard{b}, 4*day)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	want := map[string]time.Duration{"all:range:x": 4 * day, "three:days:x": 3 * day, "two:days:x": 2 * day, "over:time:x": 4 * day,
 		"ALERTS": 4 * day}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
@@ -196,24 +171,16 @@ func TestDepths(t *testing.T) {
 func TestSeveralServers(t *testing.T) {
 	t.Parallel() // most of it is waiting for scrapes
 	root, err := filepath.Abs(filepath.Join("..", "..", ".."))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := build(t.Context(), root, true); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
+	must.OK(t, build(t.Context(), root, true))
 	boards, err := dashboard.LoadAll(filepath.Join(root, "dashboards"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	// Each server evaluates records of half hours at its own time: one would have for minutes what another lacks.
 	l, err := start(t.Context(), options{root: root, rules: quickRules(t, root, "10000h"), nodes: 20, gpus: 4, servers: 2, split: byNode,
 		reference: true,
 		interval:  5 * time.Second,
 		memoryGiB: 2, log: t.Output()}, t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer l.stop()
 	launched := time.Now()
 	var c *Comparison
