@@ -98,155 +98,180 @@ var targetLabels = []string{"job", "instance", "cluster", "node", "service", "en
 
 // check judges a query; ours is false if it uses no metric of the other exporters.
 func (c *checker) check(q query) (_ result, ours bool) {
-	r := result{Where: q.Where, Query: strings.TrimSpace(q.Text), Verdict: supported}
-	because := func(v verdict, format string, args ...any) {
-		if v == missing || r.Verdict == supported {
-			r.Verdict = v
-		}
-		if reason := fmt.Sprintf(format, args...); !slices.Contains(r.Reasons, reason) {
-			r.Reasons = append(r.Reasons, reason)
-		}
-	}
-	set := func(s string) {
-		if !slices.Contains(r.Settings, s) {
-			r.Settings = append(r.Settings, s)
-		}
-	}
-	expr, err := c.parse(q.Text)
-	if err != nil {
+	j := judgment{checker: c, known: map[string]bool{"le": true, metricName: true},
+		result: result{Where: q.Where, Query: strings.TrimSpace(q.Text), Verdict: supported}}
+	var err error
+	if j.expr, err = c.parse(q.Text); err != nil {
 		if foreign.MatchString(q.Text) {
-			because(missing, "not PromQL: %v", err)
+			j.because(missing, "not PromQL: %v", err)
 		}
-		return r, foreign.MatchString(q.Text)
+		return j.result, foreign.MatchString(q.Text)
 	}
-	own := false // target or objects of the other exporter
-	known := map[string]bool{"le": true, metricName: true}
-	label := func(name string) {
-		bare := strings.TrimPrefix(name, "exported_")
-		switch {
-		case bare != name && (bare == "pod" || bare == "namespace" || bare == "container"):
-			set("compat.honorLabels=false")
-		case strings.HasPrefix(name, "DCGM_FI_") && slices.Contains(compat.DeviceLabels(), name):
-			set("--compat.device-label=" + name)
-		case known[name] || slices.Contains(targetLabels, name):
-		default:
-			if reason, instead, ok := guide.Missing(name); ok {
-				because(missing, "label %s: %s%s", name, reason, use(instead))
-			} else if !created(expr, name) {
-				because(differs, "label %s is not on the page: keep the relabeling or pod label that adds it", name)
-			}
-		}
-	}
-	joined := false // with other metrics, whose labels are theirs
-	alternatives := c.alternatives(expr)
-	parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
-		v, ok := node.(*parser.VectorSelector)
-		if !ok {
-			return nil
-		}
-		name := nameOf(v)
-		if !foreign.MatchString(name) {
-			for _, l := range v.LabelMatchers {
-				known[l.Name] = true
-				switch {
-				case !exporter.MatchString(l.Value):
-				case name == "up" || strings.HasPrefix(name, "scrape_"):
-					own = true
-					because(differs, "%s: the target is gpu-exporter's: set compat.job, or use up{job=\"gpu-exporter\"} for the "+
-						"target and gpu_device_up for a GPU that is not readable", v)
-				default:
-					own = true
-					because(differs, "%s: select the objects of gpu-exporter", v)
-				}
-			}
-			joined = true
-			return nil
-		}
-		ours = true
-		if strings.Contains(name, ":") || c.created[name] {
-			if !c.created[name] {
-				because(differs, "%s is recorded by a rule: check the file of the rule in the same call", name)
-			}
-			joined = true
-			return nil
-		}
-		e, ok := c.entries[name]
-		if !ok && alternatives[name] {
-			because(differs, "%s: not there; the other side of or is used", name)
-			return nil
-		}
-		if !ok {
-			if reason, instead, ok := guide.Missing(name); ok {
-				because(missing, "%s: %s%s", name, reason, use(instead))
-			} else if !c.matches(name) {
-				because(missing, "%s: gpu-exporter has no such metric; if a rule or adapter creates it, check its "+
-					"file in the same call", name)
-			}
-			return nil
-		}
-		set("--compat=" + string(e.release))
-		if e.Differs != "" {
-			because(differs, "%s: %s", name, e.Differs)
-		}
-		for _, l := range e.Labels {
-			known[l] = true
-		}
-		for _, m := range v.LabelMatchers {
-			switch {
-			case m.Name == "instance" && strings.Contains(m.Value, "9400"):
-				set("compat.port=9400")
-			case m.Name == "instance" && strings.Contains(m.Value, "9835"):
-				set("compat.port=9835")
-			case m.Name == "job" && !variable.MatchString(m.Value) && m.Type == labels.MatchEqual:
-				set("compat.job=" + m.Value)
-			case m.Name == "UUID" && strings.Contains(m.Value, "MIG-"):
-				because(differs, "UUID is that of the GPU, also for MIG devices")
-			}
+	j.alternatives = c.alternatives(j.expr)
+	parser.Inspect(j.expr, func(node parser.Node, _ []parser.Node) error {
+		if v, ok := node.(*parser.VectorSelector); ok {
+			j.selector(v)
 		}
 		return nil
 	})
-	if !ours {
-		return r, own
+	if !j.ours {
+		return j.result, j.own
 	}
-	parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
-		switch n := node.(type) {
-		case *parser.VectorSelector:
-			if _, ok := c.entries[n.Name]; ok {
-				for _, m := range n.LabelMatchers {
-					label(m.Name)
-				}
-			}
-		case *parser.AggregateExpr:
-			if !n.Without && !joined {
-				for _, l := range n.Grouping {
-					label(l)
-				}
-			}
-		case *parser.Call:
-			if n.Func.Name == "rate" || n.Func.Name == "irate" || n.Func.Name == "increase" {
-				parser.Inspect(n, func(node parser.Node, _ []parser.Node) error {
-					v, ok := node.(*parser.VectorSelector)
-					if e := c.entries[nameOf(v)]; ok && e.Gauge && (e.Rewrite == compat.Near || strings.Contains(e.Name, "NVLINK")) {
-						because(differs, "%s is a gauge, per second or a mean: %s of it means nothing here, nor there "+
-							"(NVLINK_BANDWIDTH_TOTAL since 4.8.3)", e.Name, n.Func.Name)
-					}
-					return nil
-				})
-			}
-		}
+	parser.Inspect(j.expr, func(node parser.Node, _ []parser.Node) error {
+		j.labels(node)
 		return nil
 	})
-	if c.rewrite && r.Verdict != missing {
-		if text, differences, err := c.rewritten(expr); err != nil {
-			r.Reasons = append(r.Reasons, "not rewritten: "+err.Error())
+	if c.rewrite && j.Verdict != missing {
+		if text, differences, err := c.rewritten(j.expr); err != nil {
+			j.Reasons = append(j.Reasons, "not rewritten: "+err.Error())
 		} else {
-			r.Rewritten, r.Differences = text, differences
+			j.Rewritten, j.Differences = text, differences
 			for _, flag := range switches(text) {
-				set(flag)
+				j.set(flag)
 			}
 		}
 	}
-	return r, true
+	return j.result, true
+}
+
+// judgment is a result in the making.
+type judgment struct {
+	*checker
+	result
+	expr         parser.Expr
+	alternatives map[string]bool
+	known        map[string]bool // labels
+	ours         bool            // a metric of the other exporters
+	own          bool            // target or objects of the other exporter
+	joined       bool            // with other metrics, whose labels are theirs
+}
+
+func (j *judgment) because(v verdict, format string, args ...any) {
+	if v == missing || j.Verdict == supported {
+		j.Verdict = v
+	}
+	if reason := fmt.Sprintf(format, args...); !slices.Contains(j.Reasons, reason) {
+		j.Reasons = append(j.Reasons, reason)
+	}
+}
+
+func (j *judgment) set(s string) {
+	if !slices.Contains(j.Settings, s) {
+		j.Settings = append(j.Settings, s)
+	}
+}
+
+func (j *judgment) selector(v *parser.VectorSelector) {
+	name := nameOf(v)
+	if !foreign.MatchString(name) {
+		j.other(v, name)
+		return
+	}
+	j.ours = true
+	if strings.Contains(name, ":") || j.created[name] {
+		if !j.created[name] {
+			j.because(differs, "%s is recorded by a rule: check the file of the rule in the same call", name)
+		}
+		j.joined = true
+		return
+	}
+	e, ok := j.entries[name]
+	if !ok && j.alternatives[name] {
+		j.because(differs, "%s: not there; the other side of or is used", name)
+		return
+	}
+	if !ok {
+		if reason, instead, ok := guide.Missing(name); ok {
+			j.because(missing, "%s: %s%s", name, reason, use(instead))
+		} else if !j.matches(name) {
+			j.because(missing, "%s: gpu-exporter has no such metric; if a rule or adapter creates it, check its "+
+				"file in the same call", name)
+		}
+		return
+	}
+	j.set("--compat=" + string(e.release))
+	if e.Differs != "" {
+		j.because(differs, "%s: %s", name, e.Differs)
+	}
+	for _, l := range e.Labels {
+		j.known[l] = true
+	}
+	for _, m := range v.LabelMatchers {
+		switch {
+		case m.Name == "instance" && strings.Contains(m.Value, "9400"):
+			j.set("compat.port=9400")
+		case m.Name == "instance" && strings.Contains(m.Value, "9835"):
+			j.set("compat.port=9835")
+		case m.Name == "job" && !variable.MatchString(m.Value) && m.Type == labels.MatchEqual:
+			j.set("compat.job=" + m.Value)
+		case m.Name == "UUID" && strings.Contains(m.Value, "MIG-"):
+			j.because(differs, "UUID is that of the GPU, also for MIG devices")
+		}
+	}
+}
+
+// other judges a selector of a metric of none of the other exporters.
+func (j *judgment) other(v *parser.VectorSelector, name string) {
+	for _, l := range v.LabelMatchers {
+		j.known[l.Name] = true
+		switch {
+		case !exporter.MatchString(l.Value):
+		case name == "up" || strings.HasPrefix(name, "scrape_"):
+			j.own = true
+			j.because(differs, "%s: the target is gpu-exporter's: set compat.job, or use up{job=\"gpu-exporter\"} for the "+
+				"target and gpu_device_up for a GPU that is not readable", v)
+		default:
+			j.own = true
+			j.because(differs, "%s: select the objects of gpu-exporter", v)
+		}
+	}
+	j.joined = true
+}
+
+// labels judges the labels that a part of the query names, and rates of gauges.
+func (j *judgment) labels(node parser.Node) {
+	switch n := node.(type) {
+	case *parser.VectorSelector:
+		if _, ok := j.entries[n.Name]; ok {
+			for _, m := range n.LabelMatchers {
+				j.label(m.Name)
+			}
+		}
+	case *parser.AggregateExpr:
+		if !n.Without && !j.joined {
+			for _, l := range n.Grouping {
+				j.label(l)
+			}
+		}
+	case *parser.Call:
+		if n.Func.Name == "rate" || n.Func.Name == "irate" || n.Func.Name == "increase" {
+			parser.Inspect(n, func(node parser.Node, _ []parser.Node) error {
+				v, ok := node.(*parser.VectorSelector)
+				if e := j.entries[nameOf(v)]; ok && e.Gauge && (e.Rewrite == compat.Near || strings.Contains(e.Name, "NVLINK")) {
+					j.because(differs, "%s is a gauge, per second or a mean: %s of it means nothing here, nor there "+
+						"(NVLINK_BANDWIDTH_TOTAL since 4.8.3)", e.Name, n.Func.Name)
+				}
+				return nil
+			})
+		}
+	}
+}
+
+func (j *judgment) label(name string) {
+	bare := strings.TrimPrefix(name, "exported_")
+	switch {
+	case bare != name && (bare == "pod" || bare == "namespace" || bare == "container"):
+		j.set("compat.honorLabels=false")
+	case strings.HasPrefix(name, "DCGM_FI_") && slices.Contains(compat.DeviceLabels(), name):
+		j.set("--compat.device-label=" + name)
+	case j.known[name] || slices.Contains(targetLabels, name):
+	default:
+		if reason, instead, ok := guide.Missing(name); ok {
+			j.because(missing, "label %s: %s%s", name, reason, use(instead))
+		} else if !created(j.expr, name) {
+			j.because(differs, "label %s is not on the page: keep the relabeling or pod label that adds it", name)
+		}
+	}
 }
 
 // ownName finds the metrics of gpu-exporter.

@@ -314,23 +314,7 @@ func (r *rewriter) aggregate(n *parser.AggregateExpr, path []string) (parser.Exp
 }
 
 func (r *rewriter) binary(n *parser.BinaryExpr, path []string) (parser.Expr, columns, error) {
-	left, right := path, path
-	switch {
-	case n.Op == parser.EQLC || n.Op == parser.NEQ:
-		with := func(e parser.Expr) []string {
-			if number, ok := e.(*parser.NumberLiteral); ok && number.Val == 0 {
-				return append(slices.Clone(path), "== 0")
-			}
-			return append(slices.Clone(path), "==")
-		}
-		left, right = with(n.RHS), with(n.LHS)
-	case !n.Op.IsComparisonOperator() && !n.Op.IsSetOperator(): // what is equal to 0 is not the family itself
-		left = slices.Clone(path)
-		for i := range left {
-			left[i] = strings.TrimSuffix(left[i], " 0")
-		}
-		right = left
-	}
+	left, right := paths(n, path)
 	lhs, l, err := r.walk(n.LHS, left)
 	if err != nil {
 		return nil, l, err
@@ -383,6 +367,35 @@ func (r *rewriter) binary(n *parser.BinaryExpr, path []string) (parser.Expr, col
 			}
 		}
 	}
+	out, err := r.combined(n, l, s)
+	return n, out, err
+}
+
+// paths are those to the sides of an operation.
+func paths(n *parser.BinaryExpr, path []string) (left, right []string) {
+	switch {
+	case n.Op == parser.EQLC || n.Op == parser.NEQ:
+		with := func(e parser.Expr) []string {
+			if number, ok := e.(*parser.NumberLiteral); ok && number.Val == 0 {
+				return append(slices.Clone(path), "== 0")
+			}
+			return append(slices.Clone(path), "==")
+		}
+		return with(n.RHS), with(n.LHS)
+	case !n.Op.IsComparisonOperator() && !n.Op.IsSetOperator(): // what is equal to 0 is not the family itself
+		left = slices.Clone(path)
+		for i := range left {
+			left[i] = strings.TrimSuffix(left[i], " 0")
+		}
+		return left, left
+	}
+	return path, path
+}
+
+// combined are the columns of the result of an operation on two vectors. It renames the labels that group_left or
+// group_right takes over.
+func (r *rewriter) combined(n *parser.BinaryExpr, l, s columns) (columns, error) {
+	m := n.VectorMatching
 	many, one := l, s
 	if m.Card == parser.CardOneToMany {
 		many, one = s, l
@@ -391,7 +404,7 @@ func (r *rewriter) binary(n *parser.BinaryExpr, path []string) (parser.Expr, col
 	for i, name := range m.Include {
 		to, err := r.label(name, one)
 		if err != nil {
-			return nil, one, err
+			return one, err
 		}
 		m.Include[i] = to
 		if out.made == nil {
@@ -417,7 +430,7 @@ func (r *rewriter) binary(n *parser.BinaryExpr, path []string) (parser.Expr, col
 			out.ours[name] = to
 		}
 	}
-	return n, out, nil
+	return out, nil
 }
 
 // sameNames reports whether two sides, one of them without our series, still match: all labels have to keep their
@@ -553,11 +566,17 @@ func (r *rewriter) ownUnscaled(v *parser.VectorSelector, path []string) (parser.
 	if _, plain := own.(*parser.VectorSelector); !plain {
 		own = &parser.ParenExpr{Expr: own}
 	}
+	r.differ(e.Rewrite)
+	return own, s, nil
+}
+
+// differ keeps what a rewritten query has that is different.
+func (r *rewriter) differ(rewrite compat.Rewrite) {
 	differs := []string{differsMIG}
 	if r.perPod {
 		differs = []string{differsFree, differsPart}
 	}
-	switch e.Rewrite {
+	switch rewrite {
 	case compat.Near:
 		differs = append(differs, differsNear)
 	case compat.Increasing:
@@ -568,7 +587,6 @@ func (r *rewriter) ownUnscaled(v *parser.VectorSelector, path []string) (parser.
 			r.differs = append(r.differs, d)
 		}
 	}
-	return own, s, nil
 }
 
 // scaled multiplies an expression, or divides it by the inverse if that is the rounder number.

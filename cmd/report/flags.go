@@ -51,7 +51,6 @@ func renamed() map[string]string { return map[string]string{"gone-after": "remov
 // parse reads the flags. Its error is one line for the person who typed them.
 func parse(args []string, stdout, stderr io.Writer) (*settings, error) {
 	c := settings{options: report.Defaults()}
-	var log promslog.Config
 	app := kingpin.New("gpu-report", "Accounts for the GPU-hours of a fleet and recommends how to recover the unused "+
 		"ones, "+
 		"from the history of gpu-exporter in Prometheus, Thanos, Mimir or VictoriaMetrics.")
@@ -64,9 +63,37 @@ func parse(args []string, stdout, stderr io.Writer) (*settings, error) {
 	for _, f := range app.Model().Flags {
 		app.GetFlag(f.Name).NoEnvar() // these only print; images and manifests set GPU_REPORT_VERSION to a version
 	}
-	flag := app.Flag
+	complete := []func() error{c.serverFlags(app), c.periodFlags(app), c.accountFlags(app), c.outputFlags(app),
+		c.logFlags(app, stderr)}
+	for old, name := range renamed() {
+		given := func(arg string) bool { return arg == "--"+old || strings.HasPrefix(arg, "--"+old+"=") }
+		if _, env := os.LookupEnv("GPU_REPORT_" + strings.ToUpper(strings.ReplaceAll(old, "-", "_"))); env ||
+			slices.ContainsFunc(args, given) {
+			return nil, fmt.Errorf("--%s was renamed: use --%s", old, name)
+		}
+	}
+	_, err := app.Parse(args)
+	switch {
+	case printed:
+		return nil, errHelp
+	case err != nil:
+		return nil, fmt.Errorf("%w; --help lists the flags", err)
+	}
+	for _, f := range complete {
+		if err := f(); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.options.Validate(); err != nil {
+		return nil, err
+	}
+	return &c, nil
+}
 
-	tls := &c.server.HTTP.TLSConfig
+// Each of the functions below adds flags and returns what completes the settings once they are parsed.
+
+func (c *settings) serverFlags(app *kingpin.Application) func() error {
+	flag, tls := app.Flag, &c.server.HTTP.TLSConfig
 	var auth config.Authorization
 	var basic config.BasicAuth
 	flag("prometheus.url", "Base URL of the server's API, such as http://prometheus:9090 or https://mimir/prometheus.").
@@ -86,10 +113,38 @@ func parse(args []string, stdout, stderr io.Writer) (*settings, error) {
 	flag("prometheus.timeout", "Timeout of one request.").Default("2m").DurationVar(&c.server.Timeout)
 	flag("prometheus.concurrency", "Maximum number of concurrent requests.").Default("4").IntVar(&c.server.Concurrency)
 	flag("prometheus.retries", "Retries after a transient error.").Default("4").IntVar(&c.server.Retries)
-	chunk := flag("prometheus.chunk", "Maximum time range of one request; halved if the server refuses it as too "+
-		"large.").
-		Default("2d").String()
+	chunk := days(app, "prometheus.chunk", "Maximum time range of one request; halved if the server refuses it as too "+
+		"large.", "2d", &c.server.Chunk)
+	return func() error {
+		c.server.RetryDelay = time.Second
+		c.server.Headers = http.Header{}
+		for _, h := range *headers {
+			name, value, ok := strings.Cut(h, ":")
+			if !ok || strings.TrimSpace(name) == "" {
+				return fmt.Errorf("--prometheus.header must be NAME:VALUE, got %s", h)
+			}
+			c.server.Headers.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+		}
+		if basic.Username != "" {
+			c.server.HTTP.BasicAuth = &basic
+		}
+		if auth.CredentialsFile != "" {
+			auth.Type = "Bearer"
+			c.server.HTTP.Authorization = &auth
+		}
+		if c.server.Concurrency < 1 {
+			return fmt.Errorf("--prometheus.concurrency must be at least 1, got %d", c.server.Concurrency)
+		}
+		if c.server.Retries < 0 {
+			return fmt.Errorf("--prometheus.retries must be at least 0, got %d", c.server.Retries)
+		}
+		c.options.Parallel = min(2, c.server.Concurrency)
+		return chunk()
+	}
+}
 
+func (c *settings) periodFlags(app *kingpin.Application) func() error {
+	flag := app.Flag
 	from := flag("from", "Start of the period: an age such as 30d or now-7d, a time such as 2026-01-31 or '2026-01-31 "+
 		"10:00', or the name of a month or week, such as 2026-01, january, last-month, 2026-W05 or last-week, which is "+
 		"then the whole period.").
@@ -101,6 +156,54 @@ func parse(args []string, stdout, stderr io.Writer) (*settings, error) {
 	flag("goal", "Share of the GPU-hours that should be busy, such as 0.7: a line in the trend; 0 is none.").Default("0").
 		Float64Var(&c.goal)
 	now := flag("now", "Time to use as now, for reproducible reports; empty is the current time.").String()
+	return func() (err error) {
+		if !(c.goal >= 0 && c.goal <= 1) {
+			return fmt.Errorf("--goal must be from 0 to 1, got %g", c.goal)
+		}
+		if c.options.Zone, err = time.LoadLocation(*zone); err != nil {
+			return fmt.Errorf("--time-zone must be the name of a time zone such as Europe/Berlin, got %s", *zone)
+		}
+		c.options.Now = time.Now()
+		times := timeForms{c.options.Now, c.options.Zone}
+		if *now != "" {
+			if c.options.Now, _, err = times.parse("now", *now); err != nil {
+				return err
+			}
+			times.now = c.options.Now
+		}
+		end := c.options.Now
+		if *to != "" {
+			if end, _, err = times.parse("to", *to); err != nil {
+				return err
+			}
+			times.now = end
+		}
+		var until time.Time
+		if c.options.From, until, err = times.parse("from", *from); err != nil {
+			return err
+		}
+		if length := until.Sub(c.options.From); length > 8*24*time.Hour { // not a week
+			c.options.Month = length
+		}
+		if *to == "" && !until.IsZero() && until.Before(end) {
+			end = until
+		}
+		c.options.To = end
+		if *compare != "" {
+			text, err := os.ReadFile(*compare)
+			if err == nil {
+				c.before, err = document.Parse(text)
+			}
+			if err != nil {
+				return fmt.Errorf("--compare=%s: %w", *compare, err)
+			}
+		}
+		return nil
+	}
+}
+
+func (c *settings) accountFlags(app *kingpin.Application) func() error {
+	flag := app.Flag
 	flag("match", `Matchers added to every selector, such as cluster="prod".`).StringVar(&c.options.Match)
 	flag("cluster-label", "Label with the name of the cluster.").Default("cluster").StringVar(&c.options.ClusterLabel)
 	flag("node-pool-label", "Node label with the name of the pool; empty tries those of the clouds, then the nodes' "+
@@ -118,25 +221,43 @@ func parse(args []string, stdout, stderr io.Writer) (*settings, error) {
 		Float64Var(&c.options.Advice.Saving)
 	flag("advice.budget", "Fraction of the time in which the demand may exceed what is recommended.").Default("0.001").
 		Float64Var(&c.options.Advice.Budget)
-	durations := []struct {
-		name, help, value string
-		into              *time.Duration
-		text              *string
-	}{
-		{"removed-after", "Time without samples at the end of the period after which a node counts as removed.", "24h",
-			&c.options.RemovedAfter, nil},
-		{"advice.min-observation", "Minimum time of allocation before the size of a workload is judged.", "7d",
-			&c.options.Advice.Observed, nil},
-		{"advice.min-idle", "Minimum idle time of a GPU before its release is recommended.", "24h",
-			&c.options.Advice.Idle, nil},
-		{"prometheus.chunk", "", "", &c.server.Chunk, chunk},
+	complete := []func() error{
+		days(app, "removed-after", "Time without samples at the end of the period after which a node counts as removed.", "24h",
+			&c.options.RemovedAfter),
+		days(app, "advice.min-observation", "Minimum time of allocation before the size of a workload is judged.", "7d",
+			&c.options.Advice.Observed),
+		days(app, "advice.min-idle", "Minimum idle time of a GPU before its release is recommended.", "24h",
+			&c.options.Advice.Idle),
 	}
-	for i := range durations {
-		if d := &durations[i]; d.text == nil {
-			d.text = flag(d.name, d.help).Default(d.value).String()
+	return func() (err error) {
+		for _, f := range complete {
+			if err := f(); err != nil {
+				return err
+			}
 		}
+		c.options.DCGM = *metrics == "dcgm"
+		if *priceList != "" {
+			c.options.Prices, err = prices.Read(*priceList)
+		}
+		return err
 	}
+}
 
+// days adds a flag for a duration that may be in days.
+func days(app *kingpin.Application, name, help, value string, into *time.Duration) func() error {
+	text := app.Flag(name, help).Default(value).String()
+	return func() error {
+		v, err := model.ParseDuration(*text)
+		if err != nil || v <= 0 {
+			return fmt.Errorf("--%s must be a duration such as 12h or 7d, got %s", name, *text)
+		}
+		*into = time.Duration(v)
+		return nil
+	}
+}
+
+func (c *settings) outputFlags(app *kingpin.Application) func() error {
+	flag := app.Flag
 	group := flag("group-by", "Levels to show, separated by commas: "+strings.Join(render.Levels(), ", ")+
 		"; label:NAME adds up workloads by a label of their pods or namespaces, such as label:team.").
 		Default("model,node_pool,namespace,workload").String()
@@ -149,137 +270,49 @@ func parse(args []string, stdout, stderr io.Writer) (*settings, error) {
 		strings.Join(limitNames(), ", ")+". Hours are fractions of all hours, 0 to 1; below_goal is what is missing "+
 		"of --goal.").Strings()
 	flag("quiet", "Show no progress.").Short('q').BoolVar(&c.quiet)
-	log.Level, log.Format = promslog.NewLevel(), promslog.NewFormat()
-	flag("log.level", "Minimum log level: debug, info, warn, error.").Default("warn").SetValue(log.Level)
-	flag("log.format", "Log format: logfmt or json.").Default("logfmt").SetValue(log.Format)
-
-	for old, name := range renamed() {
-		given := func(arg string) bool { return arg == "--"+old || strings.HasPrefix(arg, "--"+old+"=") }
-		if _, env := os.LookupEnv("GPU_REPORT_" + strings.ToUpper(strings.ReplaceAll(old, "-", "_"))); env ||
-			slices.ContainsFunc(args, given) {
-			return nil, fmt.Errorf("--%s was renamed: use --%s", old, name)
-		}
-	}
-	_, err := app.Parse(args)
-	switch {
-	case printed:
-		return nil, errHelp
-	case err != nil:
-		return nil, fmt.Errorf("%w; --help lists the flags", err)
-	}
-	log.Writer = stderr
-	c.log = promslog.New(&log)
-	c.options.Log = c.log
-	c.server.RetryDelay = time.Second
-	c.server.Headers = http.Header{}
-	for _, h := range *headers {
-		name, value, ok := strings.Cut(h, ":")
-		if !ok || strings.TrimSpace(name) == "" {
-			return nil, fmt.Errorf("--prometheus.header must be NAME:VALUE, got %s", h)
-		}
-		c.server.Headers.Add(strings.TrimSpace(name), strings.TrimSpace(value))
-	}
-	if basic.Username != "" {
-		c.server.HTTP.BasicAuth = &basic
-	}
-	if auth.CredentialsFile != "" {
-		auth.Type = "Bearer"
-		c.server.HTTP.Authorization = &auth
-	}
-	if !(c.goal >= 0 && c.goal <= 1) {
-		return nil, fmt.Errorf("--goal must be from 0 to 1, got %g", c.goal)
-	}
-	if c.server.Concurrency < 1 {
-		return nil, fmt.Errorf("--prometheus.concurrency must be at least 1, got %d", c.server.Concurrency)
-	}
-	if c.server.Retries < 0 {
-		return nil, fmt.Errorf("--prometheus.retries must be at least 0, got %d", c.server.Retries)
-	}
-	for _, d := range durations {
-		v, err := model.ParseDuration(*d.text)
-		if err != nil || v <= 0 {
-			return nil, fmt.Errorf("--%s must be a duration such as 12h or 7d, got %s", d.name, *d.text)
-		}
-		*d.into = time.Duration(v)
-	}
-	if c.options.Zone, err = time.LoadLocation(*zone); err != nil {
-		return nil, fmt.Errorf("--time-zone must be the name of a time zone such as Europe/Berlin, got %s", *zone)
-	}
-	c.options.Now = time.Now()
-	times := timeForms{c.options.Now, c.options.Zone}
-	if *now != "" {
-		if c.options.Now, _, err = times.parse("now", *now); err != nil {
-			return nil, err
-		}
-		times.now = c.options.Now
-	}
-	end := c.options.Now
-	if *to != "" {
-		if end, _, err = times.parse("to", *to); err != nil {
-			return nil, err
-		}
-		times.now = end
-	}
-	var until time.Time
-	if c.options.From, until, err = times.parse("from", *from); err != nil {
-		return nil, err
-	}
-	if length := until.Sub(c.options.From); length > 8*24*time.Hour { // not a week
-		c.options.Month = length
-	}
-	if *to == "" && !until.IsZero() && until.Before(end) {
-		end = until
-	}
-	c.options.To = end
-	if *compare != "" {
-		text, err := os.ReadFile(*compare)
-		if err == nil {
-			c.before, err = document.Parse(text)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("--compare=%s: %w", *compare, err)
-		}
-	}
-	c.options.DCGM = *metrics == "dcgm"
-	c.options.Parallel = min(2, c.server.Concurrency)
-	if *priceList != "" {
-		if c.options.Prices, err = prices.Read(*priceList); err != nil {
-			return nil, err
-		}
-	}
-	if err := c.options.Validate(); err != nil {
-		return nil, err
-	}
-	var levels []string
-	for l := range strings.SplitSeq(*group, ",") {
-		if label, ok := strings.CutPrefix(strings.TrimSpace(l), "label:"); ok {
-			if label == "" || c.options.GroupLabel != "" && c.options.GroupLabel != label {
-				return nil, fmt.Errorf("--group-by must have one label as label:NAME, got %s", *group)
+	return func() (err error) {
+		var levels []string
+		for l := range strings.SplitSeq(*group, ",") {
+			if label, ok := strings.CutPrefix(strings.TrimSpace(l), "label:"); ok {
+				if label == "" || c.options.GroupLabel != "" && c.options.GroupLabel != label {
+					return fmt.Errorf("--group-by must have one label as label:NAME, got %s", *group)
+				}
+				c.options.GroupLabel, l = label, "group"
 			}
-			c.options.GroupLabel, l = label, "group"
+			levels = append(levels, l)
 		}
-		levels = append(levels, l)
-	}
-	if c.by, err = choose("group-by", strings.Join(levels, ","), render.Levels()); err != nil {
-		return nil, err
-	}
-	if c.formats, err = choose("format", *format, render.Formats()); err != nil {
-		return nil, err
-	}
-	if c.out == "" && len(c.formats) > 1 {
-		return nil, errors.New("several formats need a directory: set --out")
-	}
-	for _, text := range *fail {
-		l, err := parseLimit(text)
-		if err != nil {
-			return nil, err
+		if c.by, err = choose("group-by", strings.Join(levels, ","), render.Levels()); err != nil {
+			return err
 		}
-		if l.name == "below_goal" && c.goal == 0 {
-			return nil, errors.New("--fail-on=below_goal needs --goal")
+		if c.formats, err = choose("format", *format, render.Formats()); err != nil {
+			return err
 		}
-		c.failOn = append(c.failOn, l)
+		if c.out == "" && len(c.formats) > 1 {
+			return errors.New("several formats need a directory: set --out")
+		}
+		for _, text := range *fail {
+			l, err := parseLimit(text)
+			if err != nil {
+				return err
+			}
+			if l.name == "below_goal" && c.goal == 0 {
+				return errors.New("--fail-on=below_goal needs --goal")
+			}
+			c.failOn = append(c.failOn, l)
+		}
+		return nil
 	}
-	return &c, nil
+}
+
+func (c *settings) logFlags(app *kingpin.Application, out io.Writer) func() error {
+	log := promslog.Config{Level: promslog.NewLevel(), Format: promslog.NewFormat(), Writer: out}
+	app.Flag("log.level", "Minimum log level: debug, info, warn, error.").Default("warn").SetValue(log.Level)
+	app.Flag("log.format", "Log format: logfmt or json.").Default("logfmt").SetValue(log.Format)
+	return func() error {
+		c.log = promslog.New(&log)
+		c.options.Log = c.log
+		return nil
+	}
 }
 
 func choose(flag, text string, from []string) ([]string, error) {

@@ -79,43 +79,16 @@ func main() {
 }
 
 func run(ctx context.Context, c config, stdout, stderr io.Writer) (err error) {
-	s, err := scenario.Load(c.scenario)
-	if err != nil {
-		return err
-	}
-	var node standin.KubeletNode
-	if c.pods != "" {
-		f, err := os.Open(c.pods)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		if node, err = standin.ParsePods(c.pods, f); err != nil {
-			return err
-		}
-	}
 	dir, err := os.MkdirTemp("", "gpu-exporter-standin-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-
-	library, err := standin.BuildFakeNVML(ctx, s.Symbols, dir)
+	n, err := newNode(ctx, c, dir)
 	if err != nil {
 		return err
 	}
-	if !c.driver {
-		library = filepath.Join(dir, "not-installed", "libnvidia-ml.so.1")
-	}
-	env, control, err := standin.SimulateLive(s, dir)
-	if err != nil {
-		return err
-	}
-	defer control.Close()
-	trees, err := standin.WriteTrees(dir, s, node)
-	if err != nil {
-		return err
-	}
+	defer n.control.Close()
 
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -123,30 +96,21 @@ func run(ctx context.Context, c config, stdout, stderr io.Writer) (err error) {
 		ctx, stop = context.WithTimeout(ctx, c.length)
 		defer stop()
 	}
-	kubelet := standin.NewKubelet()
-	kubelet.SetNode(node)
-	socket := filepath.Join(dir, "pod-resources", "kubelet.sock")
-	if err := os.Mkdir(filepath.Dir(socket), 0o755); err != nil {
-		return err
-	}
 	// The kubelet outlives the exporter, as on a node.
 	kubeletCtx, kubeletStop := context.WithCancel(context.WithoutCancel(ctx))
 	served := make(chan error, 1)
-	go func() { served <- kubelet.Serve(kubeletCtx, socket) }()
+	go func() { served <- n.kubelet.Serve(kubeletCtx, n.socket) }()
 	defer func() {
 		kubeletStop()
 		err = errors.Join(err, ignoreCancel(<-served))
 	}()
 
-	args := append(c.command[1:],
-		"--nvml.library="+library, "--kubelet.socket="+socket, "--path.sysfs="+trees.Sysfs,
-		"--path.procfs="+trees.Procfs,
-		"--path.pod-logs="+trees.PodLogs, "--path.container-logs="+trees.ContainerLogs)
+	args := append(c.command[1:], n.flags...)
 	if !slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--path.kmsg=") }) {
 		args = append(args, "--path.kmsg=") // this machine's kernel log has the XIDs of other GPUs
 	}
 	cmd := exec.CommandContext(ctx, c.command[0], args...)
-	cmd.Env = append(os.Environ(), env...)
+	cmd.Env = append(os.Environ(), n.env...)
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 5 * time.Second
@@ -161,7 +125,7 @@ func run(ctx context.Context, c config, stdout, stderr io.Writer) (err error) {
 	var beside sync.WaitGroup
 	beside.Go(func() {
 		if !c.quiet {
-			introduce(ctx, stdout, s.Title, address(c.command))
+			introduce(ctx, stdout, n.title, address(c.command))
 		}
 		if c.database == "" {
 			return
@@ -181,6 +145,55 @@ func run(ctx context.Context, c config, stdout, stderr io.Writer) (err error) {
 		}
 	}
 	return err
+}
+
+// node is a simulated node.
+type node struct {
+	title   string
+	control *scenario.Control
+	kubelet *standin.Kubelet
+	socket  string // of the kubelet
+	flags   []string
+	env     []string
+}
+
+// newNode lays out a node in a directory. Nothing of it runs yet.
+func newNode(ctx context.Context, c config, dir string) (*node, error) {
+	s, err := scenario.Load(c.scenario)
+	if err != nil {
+		return nil, err
+	}
+	var listed standin.KubeletNode
+	if c.pods != "" {
+		f, err := os.Open(c.pods)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		if listed, err = standin.ParsePods(c.pods, f); err != nil {
+			return nil, err
+		}
+	}
+	n := &node{title: s.Title, kubelet: standin.NewKubelet(), socket: filepath.Join(dir, "pod-resources", "kubelet.sock")}
+	n.kubelet.SetNode(listed)
+	if err := os.Mkdir(filepath.Dir(n.socket), 0o755); err != nil {
+		return nil, err
+	}
+	library, err := standin.BuildFakeNVML(ctx, s.Symbols, dir)
+	if err != nil {
+		return nil, err
+	}
+	if !c.driver {
+		library = filepath.Join(dir, "not-installed", "libnvidia-ml.so.1")
+	}
+	trees, err := standin.WriteTrees(dir, s, listed)
+	if err != nil {
+		return nil, err
+	}
+	n.flags = []string{"--nvml.library=" + library, "--kubelet.socket=" + n.socket, "--path.sysfs=" + trees.Sysfs,
+		"--path.procfs=" + trees.Procfs, "--path.pod-logs=" + trees.PodLogs, "--path.container-logs=" + trees.ContainerLogs}
+	n.env, n.control, err = standin.SimulateLive(s, dir)
+	return n, err
 }
 
 func ignoreCancel(err error) error {

@@ -108,25 +108,13 @@ var longFunctions = map[string]string{
 var toSplit = []string{
 	"cmd/exporter checkGPUs",
 	"cmd/exporter parse",
-	"cmd/migrate binary",
-	"cmd/migrate check",
-	"cmd/migrate ownUnscaled",
-	"cmd/report parse",
-	"cmd/standin run",
 	"internal/account readFast",
-	"internal/sampler accept",
-	"internal/standin/fleet piece",
-	"internal/standin/fleet view",
-	"internal/standin/scenario demand",
 	"report Build",
 	"report fewer",
 	"report release",
 	"report replicas",
 	"report size",
 	"test/measure/hwcheck mig",
-	"test/queries binary",
-	"test/truth judge",
-	"tools/gen sizes",
 }
 
 func TestFunctionsAreShort(t *testing.T) {

@@ -279,33 +279,9 @@ func (c Checker) binary(e *parser.BinaryExpr) (Labels, error) {
 		}
 		return left, nil
 	}
-	// The side of which there must be one has to be aggregated to what is matched: two targets that show one
-	// GPU would otherwise end the whole query with an error.
-	single := func(side string, l Labels) error {
-		if !m.On {
-			return nil
-		}
-		extra := l.beyond(m.MatchingLabels).beyond(m.Include)
-		if c.OneTarget {
-			extra = extra.without("job", "instance", "gpu")
-		}
-		if len(extra) > 0 {
-			return fmt.Errorf("%s on (%s): the %s side also has %s: aggregate it first", e.Op, strings.Join(m.MatchingLabels, ", "), side,
-				strings.Join(extra, ", "))
-		}
-		return nil
-	}
-	included := func(one Labels) error {
-		for _, l := range m.Include {
-			if !one.has(l) {
-				return fmt.Errorf("%s takes over the label %s, which is not there", e.Op, l)
-			}
-		}
-		return nil
-	}
 	switch m.Card {
 	case parser.CardManyToOne:
-		if err := included(right); err != nil {
+		if err := included(e, right); err != nil {
 			return nil, err
 		}
 		switch e.LHS.(type) {
@@ -316,18 +292,46 @@ func (c Checker) binary(e *parser.BinaryExpr) (Labels, error) {
 			}
 			return nil, fmt.Errorf("%s group_left: put the left side in parentheses", e.Op)
 		}
-		return left.With(m.Include...), single("right", right)
+		return left.With(m.Include...), c.single(e, "right", right)
 	case parser.CardOneToMany:
-		if err := included(left); err != nil {
+		if err := included(e, left); err != nil {
 			return nil, err
 		}
-		return right.With(m.Include...), single("left", left)
+		return right.With(m.Include...), c.single(e, "left", left)
 	}
-	if err := single("left", left); err != nil {
+	if err := c.single(e, "left", left); err != nil {
 		return nil, err
 	}
-	if err := single("right", right); err != nil {
+	if err := c.single(e, "right", right); err != nil {
 		return nil, err
 	}
 	return matched(left), nil
+}
+
+// single reports labels of a side of which there must be one beside what is matched: it has to be aggregated first. Two
+// targets that show one GPU would otherwise end the whole query with an error.
+func (c Checker) single(e *parser.BinaryExpr, side string, l Labels) error {
+	m := e.VectorMatching
+	if !m.On {
+		return nil
+	}
+	extra := l.beyond(m.MatchingLabels).beyond(m.Include)
+	if c.OneTarget {
+		extra = extra.without("job", "instance", "gpu")
+	}
+	if len(extra) > 0 {
+		return fmt.Errorf("%s on (%s): the %s side also has %s: aggregate it first", e.Op, strings.Join(m.MatchingLabels, ", "), side,
+			strings.Join(extra, ", "))
+	}
+	return nil
+}
+
+// included reports labels that the many side takes over from the other and that are not there.
+func included(e *parser.BinaryExpr, one Labels) error {
+	for _, l := range e.VectorMatching.Include {
+		if !one.has(l) {
+			return fmt.Errorf("%s takes over the label %s, which is not there", e.Op, l)
+		}
+	}
+	return nil
 }

@@ -357,9 +357,6 @@ func (m metric) over(scrapes []sample, device int, pod string) (sum float64, fou
 // judge compares what the scrapes say with the script.
 func (m *measurement) judge() []verdict {
 	var out []verdict
-	first, last := m.steady[0], m.steady[len(m.steady)-1]
-	seconds := (last.at - first.at).Seconds()
-	// ask adds a verdict; without the metrics there is none.
 	ask := func(question string, metrics []string, answer func() (found string, ok bool)) {
 		v := verdict{question, "no such metric", "–"}
 		if !slices.ContainsFunc(metrics, func(name string) bool { _, has := m.names[name]; return !has }) {
@@ -372,19 +369,34 @@ func (m *measurement) judge() []verdict {
 		}
 		out = append(out, v)
 	}
-	near := func(format string, got, want, tolerance float64, found bool) (string, bool) {
-		if !found {
-			return "absent", false
-		}
-		return fmt.Sprintf(format, got), math.Abs(got-want) <= tolerance
+	m.judgeGPUs(ask)
+	m.judgePods(ask)
+	m.judgeRestart(ask)
+	return out
+}
+
+// asker adds a verdict; without the metrics there is none.
+type asker func(question string, metrics []string, answer func() (found string, ok bool))
+
+func near(format string, got, want, tolerance float64, found bool) (string, bool) {
+	if !found {
+		return "absent", false
 	}
-	absent := func(v float64, found bool) (string, bool) {
-		if found {
-			return fmt.Sprint(v), false
-		}
-		return "absent", true
+	return fmt.Sprintf(format, got), math.Abs(got-want) <= tolerance
+}
+
+func absent(v float64, found bool) (string, bool) {
+	if found {
+		return fmt.Sprint(v), false
 	}
-	const gib = 1 << 30
+	return "absent", true
+}
+
+const gib = 1 << 30
+
+func (m *measurement) judgeGPUs(ask asker) {
+	first, last := m.steady[0], m.steady[len(m.steady)-1]
+	seconds := (last.at - first.at).Seconds()
 	// A counter is as of the exporter's last poll, and a burst may be at an end of the measurement.
 	for _, duty := range []struct {
 		question string
@@ -436,6 +448,10 @@ func (m *measurement) judge() []verdict {
 		got, found := m.names["energy"].over(m.steady, shared, "")
 		return near("%.0f J", got, joules, (0.05+1/seconds)*joules, found)
 	})
+}
+
+func (m *measurement) judgePods(ask asker) {
+	first, last := m.steady[0], m.steady[len(m.steady)-1]
 	ask("containers of a shared GPU and the rest add up to its memory", []string{"pods", "rest"}, func() (string, bool) {
 		sum, _ := m.names["pods"].of(last, shared, "")
 		rest, _ := m.names["rest"].of(last, shared, "")
@@ -468,12 +484,10 @@ func (m *measurement) judge() []verdict {
 		total, found := m.names["busy"].of(last, brief, "")
 		return fmt.Sprintf("%.1f of %.1f s", pods+rest, total), found && math.Abs(pods+rest-total) < 0.001*total
 	})
-	m.judgeRestart(ask)
-	return out
 }
 
 // judgeRestart asks about the time around the exporter's restart.
-func (m *measurement) judgeRestart(ask func(string, []string, func() (string, bool))) {
+func (m *measurement) judgeRestart(ask asker) {
 	before := m.after[len(m.after)-1:]
 	ask("after a restart of the exporter the pods have their names", []string{"pods"}, func() (string, bool) {
 		n := 0

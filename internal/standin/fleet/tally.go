@@ -183,14 +183,22 @@ func (t *counters) row(w *allocation, slot int) *row {
 	return &t.rows[len(t.rows)-1]
 }
 
+// period is a time without changes, and what the GPU did in it.
+type period struct {
+	from, to           stamp
+	dt                 float64 // its length in seconds
+	total              float64 // the busy share of the GPU
+	joules, idleJoules float64
+}
+
 // piece counts a period without changes.
 func (p *place) piece(t *counters, from, to stamp, observe observer) {
-	dt := (to - from).seconds()
+	now := period{from: from, to: to, dt: (to - from).seconds()}
 	lost := p.faultOf(FaultLost, from) != nil || p.faultOf(FaultNoDevice, from) != nil
 	var allocations [16]*allocation
 	var levels [16]float64
 	slots := len(p.shares)
-	total, power := 0.0, 0.0
+	power := 0.0
 	for slot := range slots {
 		w := p.current(slot, from)
 		allocations[slot] = w
@@ -210,17 +218,17 @@ func (p *place) piece(t *counters, from, to stamp, observe observer) {
 		if p.mig() {
 			part *= p.shares[slot]
 		}
-		total += part
+		now.total += part
 		power += part * w.of.intensity
 	}
 	if lost {
-		t.states[stateUnavailable] += dt
+		t.states[stateUnavailable] += now.dt
 		for slot := range slots {
 			if w := allocations[slot]; w != nil {
-				r := t.row(w, slot)
-				r.allocated += dt * p.shares[slot]
+				allocated := now.dt * p.shares[slot]
+				t.row(w, slot).allocated += allocated
 				if observe != nil {
-					observe(usage{of: w, from: from, to: to, allocated: dt * p.shares[slot], lost: dt * p.shares[slot]})
+					observe(usage{of: w, from: from, to: to, allocated: allocated, lost: allocated})
 				}
 			}
 		}
@@ -228,95 +236,97 @@ func (p *place) piece(t *counters, from, to stamp, observe observer) {
 	}
 	watts, idleWatts := p.power(from, power, slices.ContainsFunc(allocations[:slots],
 		func(w *allocation) bool { return w != nil && w.process }))
-	joules, idleJoules := watts*dt, idleWatts*dt
-	t.energy += joules
+	now.joules, now.idleJoules = watts*now.dt, idleWatts*now.dt
+	t.energy += now.joules
 
-	measured, hidden := p.measured(), p.hidden()
-	if measured {
-		t.dev.busy += total * dt
-		t.dev.heavy += power * dt
-		t.dev.observed += dt
-		t.dev.memoryBusy += total * dt * 0.4
-		if total > 0 {
+	if p.measured() {
+		t.dev.busy += now.total * now.dt
+		t.dev.heavy += power * now.dt
+		t.dev.observed += now.dt
+		t.dev.memoryBusy += now.total * now.dt * 0.4
+		if now.total > 0 {
 			t.dev.lastBusy = to
 		}
-		t.peak = max(t.peak, min(1, total*1.08))
+		t.peak = max(t.peak, min(1, now.total*1.08))
 	}
-	t.limit(p, from, dt, total)
-
+	t.limit(p, from, now.dt, now.total)
 	for slot := range slots {
-		w, share, l := allocations[slot], p.shares[slot], levels[slot]
-		own := l // in seconds of the GPU, for each second
-		if p.mig() {
-			own *= share
-			if measured {
-				in := &t.instances[slot]
-				in.busy += l * dt
-				if w != nil {
-					in.heavy += l * w.of.intensity * dt
-				}
-				in.observed += dt
-				if l > 0 {
-					in.lastBusy = to
-				}
-			}
-		}
-		rest := max(0, 1-total) * share
-		if p.mig() {
-			rest = max(0, 1-l) * share
-		}
-		if w == nil {
-			t.states[stateUnallocated] += rest * dt
-			if measured {
-				t.charge(chargeIdle, 0, idleJoules*share)
-			}
-			continue
-		}
-		r := t.row(w, slot)
-		r.allocated += dt * share
-		if !measured {
-			t.states[stateUnknown] += share * dt
-			continue
-		}
-		last, busy := r.lastBusy, l > 0
-		if hidden {
-			last, busy = t.dev.lastBusy, total > 0
-		}
-		quiet := stamp(0)
-		if !busy {
-			quiet = to - max(last, w.from, t.started)
-		}
-		idle, gap := account.SplitUnused(rest*dt, dt, quiet.seconds())
-		r.idle += idle
-		r.gap += gap
-		t.states[stateIdle] += idle
-		t.states[stateGap] += gap
-		energy := idleJoules * share
-		if total > 0 {
-			energy += (joules - idleJoules) * own / total
-		}
-		if hidden {
-			t.charge(chargeHidden, own*dt, energy)
-		} else {
-			r.busy += own * dt
-			r.observed += dt * observedShare(p, share)
-			r.energy += energy
-			if l > 0 {
-				r.lastBusy = to
-			}
-		}
-		if observe != nil {
-			observe(usage{of: w, from: from, to: to, allocated: dt * share, busy: own * dt, idle: idle, gap: gap,
-				energy: energy})
-		}
+		p.slot(t, slot, allocations[slot], levels[slot], now, observe)
 	}
-	if measured {
-		t.states[stateBusy] += total * dt
-		t.charge(chargeIdle, 0, idleJoules*p.spare)
+	if p.measured() {
+		t.states[stateBusy] += now.total * now.dt
+		t.charge(chargeIdle, 0, now.idleJoules*p.spare)
 	} else {
-		t.charge(chargeUnmeasured, 0, joules)
+		t.charge(chargeUnmeasured, 0, now.joules)
 	}
-	t.states[stateUnallocated] += p.spare * dt
+	t.states[stateUnallocated] += p.spare * now.dt
+}
+
+// slot counts a period of a slot, which an allocation has, if any, and whose share of the GPU is busy to a level.
+func (p *place) slot(t *counters, slot int, w *allocation, level float64, now period, observe observer) {
+	share, measured, dt := p.shares[slot], p.measured(), now.dt
+	own, rest := level, max(0, 1-now.total)*share // in seconds of the GPU, for each second
+	if p.mig() {
+		own, rest = level*share, max(0, 1-level)*share
+		if measured {
+			t.instances[slot].count(w, level, now)
+		}
+	}
+	if w == nil {
+		t.states[stateUnallocated] += rest * dt
+		if measured {
+			t.charge(chargeIdle, 0, now.idleJoules*share)
+		}
+		return
+	}
+	r := t.row(w, slot)
+	r.allocated += dt * share
+	if !measured {
+		t.states[stateUnknown] += share * dt
+		return
+	}
+	last, busy := r.lastBusy, level > 0
+	if p.hidden() {
+		last, busy = t.dev.lastBusy, now.total > 0
+	}
+	quiet := stamp(0)
+	if !busy {
+		quiet = now.to - max(last, w.from, t.started)
+	}
+	idle, gap := account.SplitUnused(rest*dt, dt, quiet.seconds())
+	r.idle += idle
+	r.gap += gap
+	t.states[stateIdle] += idle
+	t.states[stateGap] += gap
+	energy := now.idleJoules * share
+	if now.total > 0 {
+		energy += (now.joules - now.idleJoules) * own / now.total
+	}
+	if p.hidden() {
+		t.charge(chargeHidden, own*dt, energy)
+	} else {
+		r.busy += own * dt
+		r.observed += dt * observedShare(p, share)
+		r.energy += energy
+		if level > 0 {
+			r.lastBusy = now.to
+		}
+	}
+	if observe != nil {
+		observe(usage{of: w, from: now.from, to: now.to, allocated: dt * share, busy: own * dt, idle: idle, gap: gap, energy: energy})
+	}
+}
+
+// count counts a period of an instance.
+func (in *sums) count(w *allocation, level float64, now period) {
+	in.busy += level * now.dt
+	if w != nil {
+		in.heavy += level * w.of.intensity * now.dt
+	}
+	in.observed += now.dt
+	if level > 0 {
+		in.lastBusy = now.to
+	}
 }
 
 // power is what the GPU draws, and what it would draw idle: more if a process has it open.

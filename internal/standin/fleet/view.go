@@ -97,8 +97,14 @@ func (n *node) view(p *plan, np *nodePlan, t stamp, all []*counters) *gpu.View {
 	})
 
 	v.Accounts = gpu.Some(gpu.Accounts{Own: len(v.Containers), Limit: 1000})
+	v.Sources = n.sources(np, t, v.PollGroups)
+	return v
+}
+
+func (n *node) sources(np *nodePlan, t stamp, groups []gpu.PollHealth) []gpu.Source {
+	started := np.started(t)
 	kubelet := gpu.Source{Name: gpu.SourcePodResources, Up: true,
-		LastSuccess: gpu.Some(n.rack.fleet.time(t.floor(kubeletPoll))), Duration: v.PollGroups[3].Duration}
+		LastSuccess: gpu.Some(n.rack.fleet.time(t.floor(kubeletPoll))), Duration: groups[3].Duration}
 	for _, w := range np.kubeletDown {
 		if w.to > started && w.from < t {
 			kubelet.Errors += uint64((min(t, w.to) - max(started, w.from)) / kubeletPoll)
@@ -108,13 +114,12 @@ func (n *node) view(p *plan, np *nodePlan, t stamp, all []*counters) *gpu.View {
 				"the kubelet does not respond on its pod-resources socket"
 		}
 	}
-	v.Sources = []gpu.Source{
+	return []gpu.Source{
 		{Name: gpu.SourceNVML, Up: true, LastSuccess: gpu.Some(n.rack.fleet.time(t.floor(fastPoll))),
-			Duration: v.PollGroups[0].Duration},
+			Duration: groups[0].Duration},
 		{Name: gpu.SourceEvents, Up: true, LastSuccess: gpu.Some(n.rack.fleet.time(t.floor(second)))},
 		kubelet,
 	}
-	return v
 }
 
 // pollDuration draws a poll group's duration.

@@ -558,11 +558,25 @@ func (p *parser) demand(o options, listed bool) error {
 			return fmt.Errorf("option kind=: expected compute, graphics or mps, found %q", kind)
 		}
 	}
+	if err = d.quantities(o); err != nil {
+		return err
+	}
+	for _, c := range devs {
+		if len(c.dev.demands) >= maxDemandsPerGPU {
+			return fmt.Errorf("expected at most %d processes and loads on a gpu", maxDemandsPerGPU)
+		}
+		c.dev.demands = append(c.dev.demands, d)
+	}
+	return nil
+}
+
+// quantities reads what a demand uses, where and when.
+func (d *demand) quantities(o options) (err error) {
 	switch memory, set := o["memory"]; {
 	case !set:
 	case memory == "na":
 		d.memoryUnknown = true
-	case strings.HasSuffix(memory, "%") && !listed: // of a load: how much of its time it uses memory
+	case strings.HasSuffix(memory, "%") && !d.listed: // of a load: how much of its time it uses memory
 		if d.dram, err = parsePercent(memory); err != nil {
 			return fmt.Errorf("option memory=: %w", err)
 		}
@@ -614,12 +628,6 @@ func (p *parser) demand(o options, listed bool) error {
 		if d.ci, err = o.integer("ci", 0, 0, maxGI-1); err != nil {
 			return err
 		}
-	}
-	for _, c := range devs {
-		if len(c.dev.demands) >= maxDemandsPerGPU {
-			return fmt.Errorf("expected at most %d processes and loads on a gpu", maxDemandsPerGPU)
-		}
-		c.dev.demands = append(c.dev.demands, d)
 	}
 	return nil
 }
