@@ -41,8 +41,6 @@ type config struct {
 	podLabels      []string
 	dev            string
 
-	docker, podman string
-
 	fractions, mpsNamespaces string
 
 	deadline time.Duration

@@ -389,9 +389,6 @@ func fixesOn(c *config, fixes map[string]rooms.Fix, on rooms.Platform) func(stri
 		"container_visible": {visibleFlag + " (chart: features.containerVisible=true)", visibleFlag, visibleFlag},
 		"processes": {"hostPID: true (chart: features.processes=true)", "--pid host",
 			"[Service] ProtectProc=default (systemctl edit gpu-exporter)"},
-		"container_names": {"--docker.socket=/var/run/docker.sock, and the socket mounted",
-			"-v /var/run/docker.sock:/var/run/docker.sock, and --docker.socket=/var/run/docker.sock",
-			"--docker.socket=/var/run/docker.sock, and [Service] SupplementaryGroups=docker (systemctl edit gpu-exporter)"},
 		"device_checkpoint": {"--kubelet.checkpoint=/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint, its " +
 			"directory mounted read-only (chart: features.deviceCheckpoint=true)"},
 		"pod_metadata": {"--kubernetes.pods, and a ClusterRole with list and watch on pods (chart: " +

@@ -100,12 +100,6 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 	app.Flag("path.dev", "Mount point of the host's /dev; elastic-gpu records its GPUs as links in it.").Default(
 		"/dev").StringVar(&c.dev)
 
-	app.Flag("docker.socket", "Docker socket, such as /var/run/docker.sock, to name containers outside pods "+
-		"docker/NAME instead of docker/ID. Only the list of containers is requested, "+
-		"but write access to this socket amounts to root on the node. Empty disables it.").StringVar(&c.docker)
-	app.Flag("podman.socket", "Podman socket, such as /run/podman/podman.sock, used likewise. Empty disables "+
-		"it.").StringVar(&c.podman)
-
 	app.Flag("poll.fast", "Interval of the fast poll group: power, energy, utilization samples.").Default(
 		"2s").DurationVar(&c.Fast)
 	app.Flag("poll.medium", "Interval of the medium poll group: processes, memory, errors, clocks.").Default(

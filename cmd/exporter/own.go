@@ -43,22 +43,6 @@ func kubelet(p *plan) (*rooms.Room, error) {
 	return r, nil
 }
 
-func engines(p *plan) (*rooms.Room, error) {
-	r := &rooms.Room{}
-	for _, o := range []proc.EngineOptions{{Kind: proc.Docker, Socket: p.c.docker}, {Kind: proc.Podman, Socket: p.c.podman}} {
-		if o.Socket == "" {
-			continue
-		}
-		o.Timeout, o.Clock, o.Logger = p.Deadline, p.Clock, p.Logger
-		n := proc.NewEngine(o)
-		p.Finder.Engines = append(p.Finder.Engines, n)
-		r.Loops = append(r.Loops, n.Run)
-		r.Polls = append(r.Polls, func(ctx context.Context) { _ = n.Poll(ctx) })
-		r.Source(n.Source)
-	}
-	return r, nil
-}
-
 // processes finds the containers of processes. Its features are those of everything that processes are found by.
 func processes(p *plan) (*rooms.Room, error) {
 	var hostPIDs atomic.Bool // false until the namespace is known
@@ -90,9 +74,6 @@ func processes(p *plan) (*rooms.Room, error) {
 		"--kubelet.checkpoint and mount its directory read-only.", p.Kubelet, rooms.Always(p.c.checkpoint != ""))
 	r.Feature("pod_metadata", "GPUs that schedulers record in annotations, and owners of pods: set --kubernetes.pods, with a "+
 		"token that may list and watch pods.", p.Kubelet, rooms.Always(p.c.annotations))
-	named := len(p.Finder.Engines) > 0
-	r.Feature("container_names", "Names of containers outside pods, docker/NAME instead of docker/ID: set --docker.socket or "+
-		"--podman.socket and mount the socket; write access to it amounts to root on the node.", !p.Kubelet || named, rooms.Always(named))
 	return r, nil
 }
 

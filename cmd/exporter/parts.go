@@ -4,6 +4,7 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"github.com/gpu-exporter/gpu-exporter/rooms"
+	"github.com/gpu-exporter/gpu-exporter/rooms/engines"
 	"github.com/gpu-exporter/gpu-exporter/rooms/kmsg"
 	"github.com/gpu-exporter/gpu-exporter/rooms/slurm"
 )
@@ -13,7 +14,7 @@ import (
 var parts = []part{
 	{own: kubelet},
 	{room: slurm.New},
-	{own: engines},
+	{room: engines.New},
 	{own: processes},
 	{own: containerVisible},
 	{own: cgroups},

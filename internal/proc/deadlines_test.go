@@ -3,7 +3,6 @@ package proc
 import (
 	"context"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
@@ -11,7 +10,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,29 +21,6 @@ import (
 
 // The texts of errors: what failed, and what to do.
 func TestMessages(t *testing.T) {
-	for kind, option := range map[string]string{Docker: "--docker.socket", Podman: "--podman.socket"} {
-		e := NewEngine(EngineOptions{Kind: kind, Socket: "/run/x.sock", Timeout: 3 * time.Second})
-		for _, c := range []struct {
-			err  error
-			want string
-		}{
-			{fs.ErrNotExist, "/run/x.sock does not exist: mount it, or unset " + option},
-			{fs.ErrPermission, "/run/x.sock: permission denied: run as user 0, or as a member of the socket's group"},
-			{fmt.Errorf("dial: %w", syscall.ECONNREFUSED),
-				"/run/x.sock: connection refused; a mounted socket goes stale when the engine restarts: mount its directory"},
-			{context.DeadlineExceeded, "/run/x.sock: no response within 3s"},
-			{fmt.Errorf("a\nb"), `/run/x.sock: "a\nb"`},
-			{fmt.Errorf("%s", strings.Repeat("x", 300)), `/run/x.sock: "` + strings.Repeat("x", 200) + `"`},
-		} {
-			if got := e.explain(c.err); got != c.want {
-				t.Errorf("%q, want %q", got, c.want)
-			}
-		}
-		err := e.Poll(t.Context())
-		if want := "list the containers of " + kind + ": "; err == nil || !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("%v, want %s…", err, want)
-		}
-	}
 	n := newNode(t)
 	f := n.finder(true)
 	if err := f.HostPID(); err == nil || !strings.HasPrefix(err.Error(), "cannot determine the PID namespace: readlink ") {
@@ -103,11 +78,6 @@ func TestHealthIsLoggedOnce(t *testing.T) {
 		s.Scan(t.Context())
 	}
 	logged("cgroups", 1, "cannot read GPU memory by cgroup")
-	e := NewEngine(EngineOptions{Kind: Docker, Socket: filepath.Join(n.root, "no.sock"), Logger: logger})
-	for range 3 {
-		_ = e.Poll(t.Context())
-	}
-	logged("engine", 1, "cannot list containers")
 }
 
 // A process whose entry hangs is looked up every 10 s, the health is queried every 2 s: the source is down in each of them until

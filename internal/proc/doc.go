@@ -3,7 +3,7 @@
 //
 // Finder reads /proc/<pid>/cgroup and /proc/<pid>/stat, and the names of directories and links under /var/log/pods and
 // /var/log/containers; it needs the host's PID namespace. Without the logs, another source may name a pod by its UID
-// (Options.Pods). Engine has the names of an engine's containers. VisibleScanner reads the device nodes in containers,
+// (Options.Pods). VisibleScanner reads the device nodes in containers,
 // which needs CAP_SYS_PTRACE. Of an environment, one named variable is read, and nothing else is kept.
 //
 // A process that cannot be resolved is unknown, and never attributed to another container.

@@ -22,9 +22,12 @@ type Pods interface {
 	ContainerOf(uid string) (gpu.Container, bool)
 }
 
-// EngineNames is an Engine.
+// EngineNames has the names of the containers of Docker or Podman. It must not block.
 type EngineNames interface {
+	// Kind is the first part of the names.
 	Kind() string
+	// Container returns the name of a container by its full ID; empty where unknown. Settled is false while it may become
+	// known.
 	Container(id string) (name string, settled bool)
 }
 

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
-	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // Of the lines of a cgroup file the one counts that names the most: a container of a pod, a pod, a container, a job, a
@@ -317,51 +316,5 @@ func TestScanOfAReplacedProcess(t *testing.T) {
 	l.Scan(t.Context())
 	if got := seen(l.Visible(visibleGPUs)); fmt.Sprint(got) != "[two GPU-a]" || !l.Source().Up {
 		t.Errorf("%q %+v", got, l.Source())
-	}
-}
-
-// An ID that was looked up and has no container is remembered for sixty lists.
-func TestUnknownIDsAreForgotten(t *testing.T) {
-	s := newServer(t)
-	s.respond("[]")
-	now := time.Unix(1000, 0)
-	e := NewEngine(EngineOptions{Kind: Docker, Socket: s.socket, Clock: func() time.Time { return now }})
-	wantName(t, e, idA, "", false)
-	poll := func() {
-		t.Helper()
-		must.OK(t, e.Poll(t.Context()))
-	}
-	poll()
-	for range forgetLists {
-		poll()
-	}
-	if len(e.absent) != 1 {
-		t.Error("forgotten too early")
-	}
-	wantName(t, e, idA, "", true) // looked up again
-	for range forgetLists {
-		poll()
-	}
-	if len(e.absent) != 1 {
-		t.Error("forgotten too early after it was looked up")
-	}
-	if poll(); len(e.absent) != 0 {
-		t.Error("not forgotten")
-	}
-	if src := e.Source(); src.LastSuccess != gpu.Some(now) || src.Duration.Or(-1) != 0 {
-		t.Errorf("%+v", src)
-	}
-	for _, q := range s.requests[:1] {
-		if q != "GET /containers/json" {
-			t.Errorf("%q", q)
-		}
-	}
-	// At the limit, what is not remembered is called by its ID at once.
-	for i := range maxWanted {
-		e.Container(fmt.Sprintf("%064x", i))
-	}
-	wantName(t, e, idB, "", true)
-	if len(e.wanted) != maxWanted {
-		t.Errorf("%d are remembered", len(e.wanted))
 	}
 }

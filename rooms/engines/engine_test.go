@@ -1,9 +1,10 @@
-package proc
+package engines
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"net"
@@ -12,10 +13,12 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
@@ -177,7 +180,7 @@ func wantName(t *testing.T, e *Engine, id, name string, settled bool) {
 func TestEngineOverTheSocket(t *testing.T) {
 	s := newServer(t)
 	s.respond(listOf(engineContainer(idA, "/train")))
-	e := NewEngine(EngineOptions{Kind: Docker, Socket: s.socket})
+	e := Open(Options{Kind: Docker, Socket: s.socket})
 	wantName(t, e, idA, "", false) // not queried yet
 	if src := e.Source(); src.Up || src.Message == "" {
 		t.Errorf("before the first list: %+v", src)
@@ -258,7 +261,7 @@ func TestEngineFaults(t *testing.T) {
 			t.Parallel()
 			s := newServer(t)
 			s.respond(listOf(engineContainer(idA, "/train")))
-			e := NewEngine(EngineOptions{Kind: Docker, Socket: s.socket, Timeout: time.Hour})
+			e := Open(Options{Kind: Docker, Socket: s.socket, Timeout: time.Hour})
 			must.OK(t, e.Poll(t.Context()))
 			c.fault(t, s)
 			wantName(t, e, idB, "", false)
@@ -284,7 +287,7 @@ func TestEngineComesBack(t *testing.T) {
 	s := newServer(t)
 	s.respond("[]")
 	var log strings.Builder
-	e := NewEngine(EngineOptions{Kind: Podman, Socket: s.socket, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	e := Open(Options{Kind: Podman, Socket: s.socket, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	if err := e.Poll(t.Context()); err != nil || log.Len() > 0 {
 		t.Errorf("%v, logged: %s", err, log.String())
 	}
@@ -308,7 +311,7 @@ func TestOwnEndIsNoEngineFailure(t *testing.T) {
 	s := newServer(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	s.does(func(_ http.ResponseWriter, r *http.Request) { cancel(); <-r.Context().Done() })
-	e := NewEngine(EngineOptions{Kind: Docker, Socket: s.socket})
+	e := Open(Options{Kind: Docker, Socket: s.socket})
 	e.Run(ctx)
 	if src := e.Source(); src.Errors != 0 {
 		t.Errorf("health: %+v", src)
@@ -318,7 +321,7 @@ func TestOwnEndIsNoEngineFailure(t *testing.T) {
 // The list is requested at its interval; an unknown ID shortens it, but not below a second.
 func TestEngineInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := NewEngine(EngineOptions{Kind: Docker, Socket: "/nonexistent/docker.sock", Interval: 10 * time.Second})
+		e := Open(Options{Kind: Docker, Socket: "/nonexistent/docker.sock", Interval: 10 * time.Second})
 		next := func() time.Duration {
 			start := time.Now()
 			if !e.pause(t.Context()) {
@@ -345,7 +348,7 @@ func TestEngineInterval(t *testing.T) {
 func TestEngineRuns(t *testing.T) {
 	s := newServer(t)
 	s.respond(listOf(engineContainer(idA, "/train")))
-	e := NewEngine(EngineOptions{Kind: Podman, Socket: s.socket, Interval: time.Millisecond})
+	e := Open(Options{Kind: Podman, Socket: s.socket, Interval: time.Millisecond})
 	if e.Kind() != Podman || e.o.Timeout != 5*time.Second || e.o.Clock == nil {
 		t.Errorf("%+v", e.o)
 	}
@@ -360,4 +363,91 @@ func TestEngineRuns(t *testing.T) {
 	testkit.Until(func() bool { return lists() >= 3 })
 	cancel()
 	<-ended
+}
+
+// The texts of errors: what failed, and what to do.
+func TestMessages(t *testing.T) {
+	for kind, option := range map[string]string{Docker: "--docker.socket", Podman: "--podman.socket"} {
+		e := Open(Options{Kind: kind, Socket: "/run/x.sock", Timeout: 3 * time.Second})
+		for _, c := range []struct {
+			err  error
+			want string
+		}{
+			{fs.ErrNotExist, "/run/x.sock does not exist: mount it, or unset " + option},
+			{fs.ErrPermission, "/run/x.sock: permission denied: run as user 0, or as a member of the socket's group"},
+			{fmt.Errorf("dial: %w", syscall.ECONNREFUSED),
+				"/run/x.sock: connection refused; a mounted socket goes stale when the engine restarts: mount its directory"},
+			{context.DeadlineExceeded, "/run/x.sock: no response within 3s"},
+			{fmt.Errorf("a\nb"), `/run/x.sock: "a\nb"`},
+			{fmt.Errorf("%s", strings.Repeat("x", 300)), `/run/x.sock: "` + strings.Repeat("x", 200) + `"`},
+		} {
+			if got := e.explain(c.err); got != c.want {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+		}
+		err := e.Poll(t.Context())
+		if want := "list the containers of " + kind + ": "; err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%v, want %s…", err, want)
+		}
+	}
+}
+
+// An ID that was looked up and has no container is remembered for sixty lists.
+func TestUnknownIDsAreForgotten(t *testing.T) {
+	s := newServer(t)
+	s.respond("[]")
+	now := time.Unix(1000, 0)
+	e := Open(Options{Kind: Docker, Socket: s.socket, Clock: func() time.Time { return now }})
+	wantName(t, e, idA, "", false)
+	poll := func() {
+		t.Helper()
+		if err := e.Poll(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	poll()
+	for range forgetLists {
+		poll()
+	}
+	if len(e.absent) != 1 {
+		t.Error("forgotten too early")
+	}
+	wantName(t, e, idA, "", true) // looked up again
+	for range forgetLists {
+		poll()
+	}
+	if len(e.absent) != 1 {
+		t.Error("forgotten too early after it was looked up")
+	}
+	if poll(); len(e.absent) != 0 {
+		t.Error("not forgotten")
+	}
+	if src := e.Source(); src.LastSuccess != gpu.Some(now) || src.Duration.Or(-1) != 0 {
+		t.Errorf("%+v", src)
+	}
+	for _, q := range s.requests[:1] {
+		if q != "GET /containers/json" {
+			t.Errorf("%q", q)
+		}
+	}
+	// At the limit, what is not remembered is called by its ID at once.
+	for i := range maxWanted {
+		e.Container(fmt.Sprintf("%064x", i))
+	}
+	wantName(t, e, idB, "", true)
+	if len(e.wanted) != maxWanted {
+		t.Errorf("%d are remembered", len(e.wanted))
+	}
+}
+
+// A list that fails again and again is logged once.
+func TestFailuresAreLoggedOnce(t *testing.T) {
+	var text strings.Builder
+	e := Open(Options{Kind: Docker, Socket: filepath.Join(t.TempDir(), "no.sock"), Logger: slog.New(slog.NewTextHandler(&text, nil))})
+	for range 3 {
+		_ = e.Poll(t.Context())
+	}
+	if n := strings.Count(text.String(), "cannot list containers"); n != 1 {
+		t.Errorf("logged %d times:\n%s", n, text.String())
+	}
 }

@@ -1,4 +1,4 @@
-package proc
+package engines
 
 import (
 	"encoding/json"

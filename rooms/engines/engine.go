@@ -1,4 +1,5 @@
-package proc
+// Package engines names containers outside pods by what Docker and Podman list.
+package engines
 
 import (
 	"cmp"
@@ -36,8 +37,8 @@ const (
 	maxHeader = 64 << 10
 )
 
-// EngineOptions configure an Engine. Kind and Socket are required.
-type EngineOptions struct {
+// Options configure an Engine. Kind and Socket are required.
+type Options struct {
 	// Kind is Docker or Podman: the first part of the names.
 	Kind string
 	// Socket is the path of the engine's socket.
@@ -56,7 +57,7 @@ type EngineOptions struct {
 // configuration (HostConfig.DeviceRequests has the GPUs of --gpus) comes with their environment, which may contain
 // secrets.
 type Engine struct {
-	o      EngineOptions
+	o      Options
 	client *http.Client
 	reader *host.Reader
 	wake   chan struct{}
@@ -71,8 +72,8 @@ type Engine struct {
 	health gpu.Health
 }
 
-// NewEngine returns an Engine; it connects to nothing yet.
-func NewEngine(o EngineOptions) *Engine {
+// Open returns an Engine; it connects to nothing yet.
+func Open(o Options) *Engine {
 	o.Interval = cmp.Or(o.Interval, 10*time.Second)
 	o.Timeout = cmp.Or(o.Timeout, 5*time.Second)
 	if o.Clock == nil {
