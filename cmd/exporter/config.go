@@ -27,8 +27,6 @@ type config struct {
 
 	podLogs, containerLogs string
 
-	visible bool
-
 	kubeletSocket  string
 	gpuIDResources []string
 	checkpoint     string

@@ -366,14 +366,9 @@ func platformOf(c *config) rooms.Platform {
 
 // fixesOn returns the setting that enables a source, feature or call on a platform; empty if there is none.
 func fixesOn(c *config, fixes map[string]rooms.Fix, on rooms.Platform) func(string) string {
-	visible := rooms.Ptrace()[on]
 	const limited = "no GPU memory limit on the exporter's cgroup and those above it (nvidia-smi memory-limits), and no " +
 		"NVIDIA_GPU_MEMORY_LIMIT in its environment"
 	const wrapped = "no fractional GPU for the exporter, or --nvml.library=PATH of the driver's own libnvidia-ml.so.VERSION"
-	visibleFlag := visible
-	if !c.visible {
-		visibleFlag = "--containers.visible; " + visible
-	}
 	maps.Copy(fixes, map[string]rooms.Fix{
 		gpu.SourceNVML: {"runtimeClassName: nvidia; env: NVIDIA_VISIBLE_DEVICES=all, NVIDIA_DRIVER_CAPABILITIES=utility",
 			"--gpus all (Podman: --device nvidia.com/gpu=all)",
@@ -381,12 +376,10 @@ func fixesOn(c *config, fixes map[string]rooms.Fix, on rooms.Platform) func(stri
 		gpu.SourcePodResources: {"volumes: [{name: pod-resources, hostPath: {path: /var/lib/kubelet/pod-resources}}], " +
 			"mounted read-only at the same path, as uid 0 (chart: features.ownership=true); without a kubelet run with " +
 			"--no-kubelet"},
-		gpu.SourceVisible: {visible, visible, visible},
 		"GPUs": {"NVIDIA_VISIBLE_DEVICES=all", "--gpus all (Podman: --device nvidia.com/gpu=all)",
 			"read and write access to /dev/nvidia* (unit: SupplementaryGroups=)"},
 		"own_limit": {limited, limited, limited}, "total_too_small": {limited, limited, limited},
-		"wrapped_library":   {wrapped, wrapped, wrapped},
-		"container_visible": {visibleFlag + " (chart: features.containerVisible=true)", visibleFlag, visibleFlag},
+		"wrapped_library": {wrapped, wrapped, wrapped},
 		"processes": {"hostPID: true (chart: features.processes=true)", "--pid host",
 			"[Service] ProtectProc=default (systemctl edit gpu-exporter)"},
 		"device_checkpoint": {"--kubelet.checkpoint=/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint, its " +

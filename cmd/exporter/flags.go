@@ -59,10 +59,6 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 	app.Flag("path.container-logs", "Mount point of the host's /var/log/containers. Only file names are read.").
 		Default("/var/log/containers").StringVar(&c.containerLogs)
 
-	app.Flag("containers.visible", "Export which GPUs are visible in each container, scanned at the slow poll "+
-		"interval. Requires the host's PID namespace and the capability SYS_PTRACE; "+
-		"of a process's environment, only NVIDIA_VISIBLE_DEVICES is read.").BoolVar(&c.visible)
-
 	app.Flag("kubelet", "Query the kubelet for the GPUs allocated to each pod.").Default("true").BoolVar(&c.Kubelet)
 	app.Flag("kubelet.socket", "The kubelet's PodResources socket. Mount its directory, not the socket: the kubelet "+
 		"recreates it on restart.").

@@ -12,7 +12,6 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/host"
 	"github.com/gpu-exporter/gpu-exporter/internal/proc"
 	"github.com/gpu-exporter/gpu-exporter/podmap"
-	"github.com/gpu-exporter/gpu-exporter/podmap/deviceid"
 	"github.com/gpu-exporter/gpu-exporter/podmap/source"
 	"github.com/gpu-exporter/gpu-exporter/rooms"
 )
@@ -74,28 +73,6 @@ func processes(p *plan) (*rooms.Room, error) {
 		"--kubelet.checkpoint and mount its directory read-only.", p.Kubelet, rooms.Always(p.c.checkpoint != ""))
 	r.Feature("pod_metadata", "GPUs that schedulers record in annotations, and owners of pods: set --kubernetes.pods, with a "+
 		"token that may list and watch pods.", p.Kubelet, rooms.Always(p.c.annotations))
-	return r, nil
-}
-
-func containerVisible(p *plan) (*rooms.Room, error) {
-	r := &rooms.Room{}
-	first := p.NoProcesses() // it is not started later
-	state := func() gpu.Source { return gpu.Source{Message: rooms.Text(first)} }
-	if p.c.visible && first == nil {
-		scanner := proc.NewVisibleScanner(proc.ScannerOptions{Finder: p.Finder, Interval: p.Slow, Named: deviceid.Visible,
-			Logger: p.Logger})
-		p.Sampler.VisibleScanner, state = scanner, scanner.Source
-		r.Loops = append(r.Loops, rooms.Repeat(p.Slow, scanner.Scan))
-		r.Polls = append(r.Polls, scanner.Scan)
-		r.Source(scanner.Source)
-	}
-	r.Feature("container_visible", "GPUs visible in each container: set --containers.visible, the host's PID namespace and the "+
-		"capability SYS_PTRACE.", true, func() (bool, string) {
-		if s := state(); s.Up || p.c.visible {
-			return s.Up, s.Message
-		}
-		return false, ""
-	})
 	return r, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/rooms/engines"
 	"github.com/gpu-exporter/gpu-exporter/rooms/kmsg"
 	"github.com/gpu-exporter/gpu-exporter/rooms/slurm"
+	"github.com/gpu-exporter/gpu-exporter/rooms/visible"
 )
 
 // parts are the parts of the program in the order in which they are opened. Without its line here, its import and its
@@ -16,7 +17,7 @@ var parts = []part{
 	{room: slurm.New},
 	{room: engines.New},
 	{own: processes},
-	{own: containerVisible},
+	{room: visible.New},
 	{own: cgroups},
 	{room: kmsg.New},
 	{own: compatPage},
