@@ -23,7 +23,6 @@ type config struct {
 	library string
 	sysfs   string
 	procfs  string
-	cgroup  string
 
 	podLogs, containerLogs string
 

@@ -49,10 +49,6 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 	app.Flag("nvml.library", "Path of the NVML library. Default: the system's libnvidia-ml.so.1.").StringVar(&c.library)
 	app.Flag("path.sysfs", "Mount point of the host's /sys.").Default("/sys").StringVar(&c.sysfs)
 	app.Flag("path.procfs", "Mount point of the host's /proc.").Default("/proc").StringVar(&c.procfs)
-	app.Flag("path.cgroup", "Mount point of the host's cgroup v2 hierarchy, for GPU memory by container without the host's "+
-		"PID namespace where the kernel (Linux 6.14) or the driver accounts it (R615 and newer); empty disables it.").
-		Default("/sys/fs/cgroup").StringVar(&c.cgroup)
-
 	app.Flag("path.pod-logs", "Mount point of the host's /var/log/pods. Only file names are read, to find the pod of "+
 		"a process.").
 		Default("/var/log/pods").StringVar(&c.podLogs)

@@ -76,23 +76,6 @@ func processes(p *plan) (*rooms.Room, error) {
 	return r, nil
 }
 
-func cgroups(p *plan) (*rooms.Room, error) {
-	r := &rooms.Room{}
-	if p.c.cgroup != "" {
-		scanner := proc.NewCgroupScanner(proc.CgroupOptions{Root: p.c.cgroup, Finder: p.Finder, Interval: p.Medium})
-		p.Driver.Cgroups, p.Sampler.Cgroups = scanner.Paths, scanner
-		r.Loops = append(r.Loops, rooms.Repeat(p.Medium, scanner.Scan))
-		r.Polls = append(r.Polls, scanner.Scan)
-		r.Sources = append(r.Sources, func() []gpu.Source {
-			if s, offered := scanner.Source(); offered {
-				return []gpu.Source{s}
-			}
-			return nil
-		})
-	}
-	return r, nil
-}
-
 func compatPage(p *plan) (_ *rooms.Room, err error) {
 	if p.c.compat != "" {
 		if p.page, err = compat.New(compat.Options{Release: compat.Release(p.c.compat), Copies: p.c.compatShared == "copies",

@@ -4,6 +4,7 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"github.com/gpu-exporter/gpu-exporter/rooms"
+	"github.com/gpu-exporter/gpu-exporter/rooms/cgroupmem"
 	"github.com/gpu-exporter/gpu-exporter/rooms/engines"
 	"github.com/gpu-exporter/gpu-exporter/rooms/kmsg"
 	"github.com/gpu-exporter/gpu-exporter/rooms/slurm"
@@ -18,7 +19,7 @@ var parts = []part{
 	{room: engines.New},
 	{own: processes},
 	{room: visible.New},
-	{own: cgroups},
+	{room: cgroupmem.New},
 	{room: kmsg.New},
 	{own: compatPage},
 	{own: metricSelection},
