@@ -47,7 +47,6 @@ type config struct {
 	compatAddress, compatShared string
 	compatLabels                []string
 	accounts, processes         int
-	links                       bool
 	metrics                     catalog.Selection
 	web                         *toolkit.FlagConfig
 }

@@ -55,7 +55,7 @@ type hooks struct {
 func newExporter(c *config, clock func() time.Time, restart func(error), change hooks) (*exporter, error) {
 	e := &exporter{maxAge: max(time.Minute, 10*c.Fast)}
 	p := &plan{c: c, processMetrics: newProcessMetrics(), Plan: rooms.Plan{Common: &c.Common, Clock: clock, Deadline: change.deadline,
-		Driver: nvml.Options{Path: c.library, Logger: c.Logger, Clock: clock, SysfsRoot: c.sysfs, FastInterval: c.Fast, Links: c.links},
+		Driver: nvml.Options{Path: c.library, Logger: c.Logger, Clock: clock, SysfsRoot: c.sysfs, FastInterval: c.Fast},
 		Sampler: sampler.Options{Node: c.node, Build: gpu.Build{Version: cmp.Or(version.Version, "unknown"),
 			Revision: version.GetRevision(), GoVersion: version.GoVersion}, Restart: restart, Accounts: c.accounts,
 			Processes: c.processes, Fast: c.Fast, Medium: c.Medium, Slow: c.Slow, Deadline: c.deadline, Clock: clock,

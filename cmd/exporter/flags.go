@@ -109,8 +109,6 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 	app.Flag("process-limit", "Maximum number of processes of a GPU that have series of their own in gpu_process_* (two "+
 		"each, labeled with PID and command); the others are aggregated into command=\"other\". Requires the host's PID "+
 		"namespace. 0 disables these metrics.").Default("0").IntVar(&c.processes)
-	app.Flag("link-details", "Export bytes, errors and state of each NVLink and C2C link, and the errors of the PCIe link: "+
-		"gpu_nvlink_link_*, gpu_c2c_link_* and gpu_pcie_errors_total, about 100 to 150 series per GPU.").BoolVar(&c.links)
 	c.checks, c.opens = open(app)
 	selection := metricFlags(app)
 	app.Flag("compat", "Also serve the metric names, units and labels of another exporter, at "+compat.DCGM48.Path()+

@@ -7,6 +7,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/rooms/cgroupmem"
 	"github.com/gpu-exporter/gpu-exporter/rooms/engines"
 	"github.com/gpu-exporter/gpu-exporter/rooms/kmsg"
+	"github.com/gpu-exporter/gpu-exporter/rooms/links"
 	"github.com/gpu-exporter/gpu-exporter/rooms/slurm"
 	"github.com/gpu-exporter/gpu-exporter/rooms/visible"
 )
@@ -21,6 +22,7 @@ var parts = []part{
 	{room: visible.New},
 	{room: cgroupmem.New},
 	{room: kmsg.New},
+	{room: links.New},
 	{own: compatPage},
 	{own: metricSelection},
 	{own: own},
