@@ -46,7 +46,7 @@ type config struct {
 	// compatAddress is one of the addresses of web as well.
 	compatAddress, compatShared string
 	compatLabels                []string
-	accounts, processes         int
+	accounts                    int
 	metrics                     catalog.Selection
 	web                         *toolkit.FlagConfig
 }

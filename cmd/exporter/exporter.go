@@ -58,7 +58,7 @@ func newExporter(c *config, clock func() time.Time, restart func(error), change 
 		Driver: nvml.Options{Path: c.library, Logger: c.Logger, Clock: clock, SysfsRoot: c.sysfs, FastInterval: c.Fast},
 		Sampler: sampler.Options{Node: c.node, Build: gpu.Build{Version: cmp.Or(version.Version, "unknown"),
 			Revision: version.GetRevision(), GoVersion: version.GoVersion}, Restart: restart, Accounts: c.accounts,
-			Processes: c.processes, Fast: c.Fast, Medium: c.Medium, Slow: c.Slow, Deadline: c.deadline, Clock: clock,
+			Fast: c.Fast, Medium: c.Medium, Slow: c.Slow, Deadline: c.deadline, Clock: clock,
 			Logger: c.Logger},
 		Finder: proc.Options{Procfs: c.procfs, PodLogs: c.podLogs, ContainerLogs: c.containerLogs, Kubernetes: c.Kubelet,
 			Clock: clock, Logger: c.Logger, Deadline: change.deadline}}}

@@ -106,9 +106,6 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 	app.Flag("container-limit", "Maximum number of containers, counted per GPU, that have series of their own (about "+
 		"fifteen each). The others are aggregated into pod=\"other\".").
 		Default(strconv.Itoa(account.DefaultAccounts)).IntVar(&c.accounts)
-	app.Flag("process-limit", "Maximum number of processes of a GPU that have series of their own in gpu_process_* (two "+
-		"each, labeled with PID and command); the others are aggregated into command=\"other\". Requires the host's PID "+
-		"namespace. 0 disables these metrics.").Default("0").IntVar(&c.processes)
 	c.checks, c.opens = open(app)
 	selection := metricFlags(app)
 	app.Flag("compat", "Also serve the metric names, units and labels of another exporter, at "+compat.DCGM48.Path()+
@@ -241,9 +238,6 @@ func (c *config) validate() error {
 	}
 	if c.accounts < 1 {
 		return fmt.Errorf("--container-limit must be at least 1, got %d", c.accounts)
-	}
-	if c.processes < 0 {
-		return fmt.Errorf("--process-limit must be at least 0, got %d", c.processes)
 	}
 	return nil
 }

@@ -42,8 +42,8 @@ func kubelet(p *plan) (*rooms.Room, error) {
 	return r, nil
 }
 
-// processes finds the containers of processes. Its features are those of everything that processes are found by.
-func processes(p *plan) (*rooms.Room, error) {
+// containers finds the containers of processes. Its features are those of everything that processes are found by.
+func containers(p *plan) (*rooms.Room, error) {
 	var hostPIDs atomic.Bool // false until the namespace is known
 	p.Driver.Accounts = hostPIDs.Load
 	o := p.Finder

@@ -8,6 +8,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/rooms/engines"
 	"github.com/gpu-exporter/gpu-exporter/rooms/kmsg"
 	"github.com/gpu-exporter/gpu-exporter/rooms/links"
+	"github.com/gpu-exporter/gpu-exporter/rooms/processes"
 	"github.com/gpu-exporter/gpu-exporter/rooms/slurm"
 	"github.com/gpu-exporter/gpu-exporter/rooms/visible"
 )
@@ -18,11 +19,12 @@ var parts = []part{
 	{own: kubelet},
 	{room: slurm.New},
 	{room: engines.New},
-	{own: processes},
+	{own: containers},
 	{room: visible.New},
 	{room: cgroupmem.New},
 	{room: kmsg.New},
 	{room: links.New},
+	{room: processes.New},
 	{own: compatPage},
 	{own: metricSelection},
 	{own: own},
