@@ -5,6 +5,7 @@ package rooms
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -54,6 +55,8 @@ type Plan struct {
 	// NoProcesses is why processes cannot be looked up; nil where they can.
 	NoProcesses func() error
 	NoNumbers   func() error // why job numbers are not known
+	// HostPIDs reports whether this process is known to be in the host's PID namespace.
+	HostPIDs func() bool
 }
 
 // Room is what a part adds to the running program; what it lacks is nil.
@@ -65,6 +68,17 @@ type Room struct {
 	Features []func() (f gpu.Feature, offered bool) // one that is not offered here is not reported
 	// Fixes are the settings that enable a source or feature, by its name.
 	Fixes map[string]Fix
+	// Advice is what doctor notes about a GPU that is up.
+	Advice func(*gpu.View, *gpu.GPU) []Advice
+}
+
+// Advice is a note of doctor that is no fault.
+type Advice struct{ Fix, Finding string }
+
+// Branch returns the branch of the driver, 580 for 580.105.08; 0 if unknown.
+func Branch(v *gpu.View) (branch int) {
+	_, _ = fmt.Sscanf(v.System.Or(gpu.System{}).DriverVersion, "%d.", &branch)
+	return branch
 }
 
 // Platform is where the exporter runs: it decides what its user can type.

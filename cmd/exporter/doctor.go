@@ -179,7 +179,7 @@ func newReport(c *config, e *exporter, v *gpu.View) report {
 	f := fixesOn(c, e.fixes(), platformOf(c))
 	d.checkNode(c)
 	d.checkSources(c, v, f)
-	d.checkGPUs(v, f, e.finder != nil)
+	d.checkGPUs(v, f, e.advice)
 	d.checkOwnership(e, v)
 	d.checkFeatures(c, v, f)
 	d.checkPermissions(v, f)
@@ -227,13 +227,7 @@ func (d *report) checkSources(c *config, v *gpu.View, fix func(string) string) {
 	}
 }
 
-// accountsBranch is the first driver branch with nvmlDeviceGetAccountingStats_v2.
-const accountsBranch = 610
-
-// limitsBranch is the first driver branch with nvmlDeviceGetMemoryLimits_v1.
-const limitsBranch = 615
-
-func (d *report) checkGPUs(v *gpu.View, fix func(string) string, hostPIDs bool) {
+func (d *report) checkGPUs(v *gpu.View, fix func(string) string, advice func(*gpu.View, *gpu.GPU) []rooms.Advice) {
 	up := 0
 	for i := range v.GPUs {
 		c := &v.GPUs[i]
@@ -265,38 +259,8 @@ func (d *report) checkGPUs(v *gpu.View, fix func(string) string, hostPIDs bool) 
 				d.add(name, severityInfo, "nvidia-smi -pm 1, or nvidia-persistenced", "persistence mode is off: when the last "+
 					"process closes the GPU, its power limit, clocks and modes are reset")
 			}
-			var branch int
-			_, _ = fmt.Sscanf(d.Driver, "%d.", &branch)
-			gaps := "longer gaps between polls than the driver's samples cover"
-			if c.Activity.Profiled.Present() {
-				gaps = "in " + gaps + " busy time of containers that share the GPU is unresolved"
-			} else {
-				gaps += " are not observed"
-			}
-			switch on, ok := slow.AccountingMode.Get(); {
-			case !ok:
-			case on && branch >= accountsBranch && !hostPIDs:
-				d.add(name, severityInfo, "hostPID: true", "accounting mode is on, but the driver lists ended processes in the host's "+
-					"PID namespace only: %s", gaps)
-			case on && branch < accountsBranch:
-				d.add(name, severityInfo, "driver R610 or newer", "accounting mode is on, but driver %s reports no sums of busy "+
-					"time by process: %s", d.Driver, gaps)
-			case !on && branch >= accountsBranch:
-				d.add(name, severityInfo, "nvidia-smi -am 1 -i "+string(c.UUID)+" as root, after every load of the driver",
-					"accounting mode is off: %s", gaps)
-			}
-			if slices.ContainsFunc(v.Containers, func(r gpu.ContainerGPU) bool {
-				return r.GPU == c.UUID && r.Allocated.Present() && !r.Ended && !r.Memory.Present()
-			}) {
-				reason := "the memory that it charges to cgroups does not add up to the GPU's"
-				switch {
-				case branch < limitsBranch:
-					reason = "it does not report memory by cgroup"
-				case len(c.Medium.Or(&gpu.Medium{}).Cgroups) == 0:
-					reason = "it reports no memory of the containers' cgroups"
-				}
-				d.add(name, severityInfo, "driver R615 or newer and --path.cgroup, or hostPID: true", "memory of containers that share "+
-					"the GPU is not exported: driver %s, %s", d.Driver, reason)
+			for _, a := range advice(v, c) {
+				d.add(name, severityInfo, a.Fix, "%s", a.Finding)
 			}
 			if mode, ok := slow.MIGMode.Get(); ok && mode.Current != mode.Pending {
 				d.add(name, severityWarning, "nvidia-smi --gpu-reset -i "+string(c.UUID)+" after stopping all clients of the GPU",

@@ -98,6 +98,16 @@ func (e *exporter) fixes() map[string]rooms.Fix {
 	return all
 }
 
+// advice returns the notes of the parts on a GPU.
+func (e *exporter) advice(v *gpu.View, c *gpu.GPU) (all []rooms.Advice) {
+	for _, r := range e.rooms {
+		if r.Advice != nil {
+			all = append(all, r.Advice(v, c)...)
+		}
+	}
+	return all
+}
+
 // loops returns what runs until the end of the program.
 func (e *exporter) loops() []func(context.Context) {
 	loops := []func(context.Context){e.sampler.Run}

@@ -45,7 +45,7 @@ func kubelet(p *plan) (*rooms.Room, error) {
 // containers finds the containers of processes. Its features are those of everything that processes are found by.
 func containers(p *plan) (*rooms.Room, error) {
 	var hostPIDs atomic.Bool // false until the namespace is known
-	p.Driver.Accounts = hostPIDs.Load
+	p.HostPIDs = hostPIDs.Load
 	o := p.Finder
 	finder := &users{Finder: proc.New(o), verified: &hostPIDs}
 	first := finder.ready()

@@ -4,6 +4,7 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"github.com/gpu-exporter/gpu-exporter/rooms"
+	"github.com/gpu-exporter/gpu-exporter/rooms/accounts"
 	"github.com/gpu-exporter/gpu-exporter/rooms/cgroupmem"
 	"github.com/gpu-exporter/gpu-exporter/rooms/engines"
 	"github.com/gpu-exporter/gpu-exporter/rooms/kmsg"
@@ -22,6 +23,7 @@ var parts = []part{
 	{own: containers},
 	{room: visible.New},
 	{room: cgroupmem.New},
+	{room: accounts.New},
 	{room: kmsg.New},
 	{room: links.New},
 	{room: processes.New},

@@ -2,6 +2,9 @@
 package cgroupmem
 
 import (
+	"fmt"
+	"slices"
+
 	"github.com/alecthomas/kingpin/v2"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
@@ -16,7 +19,7 @@ func New(flags *kingpin.Application) rooms.Part {
 		"PID namespace where the kernel (Linux 6.14) or the driver accounts it (R615 and newer); empty disables it.").
 		Default("/sys/fs/cgroup").StringVar(&root)
 	return rooms.Part{Open: func(p *rooms.Plan) (*rooms.Room, error) {
-		r := &rooms.Room{}
+		r := &rooms.Room{Advice: advice}
 		if root == "" {
 			return r, nil
 		}
@@ -32,4 +35,24 @@ func New(flags *kingpin.Application) rooms.Part {
 		})
 		return r, nil
 	}}
+}
+
+// branch is the first driver branch with nvmlDeviceGetMemoryLimits_v1.
+const branch = 615
+
+func advice(v *gpu.View, c *gpu.GPU) []rooms.Advice {
+	if !slices.ContainsFunc(v.Containers, func(r gpu.ContainerGPU) bool {
+		return r.GPU == c.UUID && r.Allocated.Present() && !r.Ended && !r.Memory.Present()
+	}) {
+		return nil
+	}
+	reason := "the memory that it charges to cgroups does not add up to the GPU's"
+	switch {
+	case rooms.Branch(v) < branch:
+		reason = "it does not report memory by cgroup"
+	case len(c.Medium.Or(&gpu.Medium{}).Cgroups) == 0:
+		reason = "it reports no memory of the containers' cgroups"
+	}
+	return []rooms.Advice{{Fix: "driver R615 or newer and --path.cgroup, or hostPID: true", Finding: fmt.Sprintf("memory of containers "+
+		"that share the GPU is not exported: driver %s, %s", v.System.Or(gpu.System{}).DriverVersion, reason)}}
 }
