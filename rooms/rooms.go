@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/alecthomas/kingpin/v2"
+	toolkit "github.com/prometheus/exporter-toolkit/web"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml"
 	"github.com/gpu-exporter/gpu-exporter/internal/proc"
@@ -36,6 +38,9 @@ type Common struct {
 
 	Fast, Medium, Slow time.Duration // intervals of the poll groups
 
+	PodLabels []string // of gpu_pod_info
+
+	Web    *toolkit.FlagConfig
 	Logger *slog.Logger
 }
 
@@ -50,6 +55,8 @@ type Plan struct {
 	Sampler sampler.Options
 	Finder  proc.Options
 
+	Page *Page // another page of the same View; nil: none
+
 	// Event takes an XID of another data source than the driver; it is set before anything runs.
 	Event func(gpu.XIDEvent)
 	// NoProcesses is why processes cannot be looked up; nil where they can.
@@ -57,6 +64,12 @@ type Plan struct {
 	NoNumbers   func() error // why job numbers are not known
 	// HostPIDs reports whether this process is known to be in the host's PID namespace.
 	HostPIDs func() bool
+}
+
+// Page is a page of metrics beside the exporter's own, also served at /metrics of a port where it has one.
+type Page struct {
+	Path, Name, Port string
+	Families         []catalog.Family
 }
 
 // Room is what a part adds to the running program; what it lacks is nil.

@@ -3,10 +3,7 @@ package main
 import (
 	"time"
 
-	toolkit "github.com/prometheus/exporter-toolkit/web"
-
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
-	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
 	"github.com/gpu-exporter/gpu-exporter/internal/proc"
 	"github.com/gpu-exporter/gpu-exporter/podmap"
 	"github.com/gpu-exporter/gpu-exporter/rooms"
@@ -35,20 +32,14 @@ type config struct {
 	apiServer      string
 	tokenFile      string
 	caFile         string
-	podLabels      []string
 	dev            string
 
 	fractions, mpsNamespaces string
 
 	deadline time.Duration
 
-	compat string
-	// compatAddress is one of the addresses of web as well.
-	compatAddress, compatShared string
-	compatLabels                []string
-	accounts                    int
-	metrics                     catalog.Selection
-	web                         *toolkit.FlagConfig
+	accounts int
+	metrics  catalog.Selection
 }
 
 // part is one line of the list of parts: of the program itself, or an optional one.
@@ -65,7 +56,6 @@ type plan struct {
 	pods           *podmap.Map  // nil without a kubelet
 	finder         *proc.Finder // nil without the host's PID namespace
 	processMetrics *processMetrics
-	page           *compat.Page
 	// allocationsChanged makes the next poll early; it is set before anything runs.
 	allocationsChanged func()
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"time"
 
@@ -17,7 +16,6 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/collector"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
-	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/host"
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml"
@@ -34,7 +32,8 @@ type exporter struct {
 	rooms          []*rooms.Room
 	pods           *podmap.Map // nil without a kubelet
 	metrics        *collector.Collector
-	compat         *collector.Collector // nil without --compat
+	page           *rooms.Page
+	compat         *collector.Collector // of page
 	finder         *proc.Finder         // nil without the host's PID namespace
 	processMetrics *processMetrics
 	// maxAge is the age of the last view from which the process counts as broken.
@@ -80,12 +79,12 @@ func newExporter(c *config, clock func() time.Time, restart func(error), change 
 	e.pods, e.finder, e.processMetrics = p.pods, p.finder, p.processMetrics
 	p.Event, p.allocationsChanged = e.sampler.Event, e.sampler.AllocationsChanged
 	var err error
-	if p.page != nil {
-		if e.compat, err = collector.NewCompat(e.sampler.Latest, p.page.Families()); err != nil {
-			return nil, fmt.Errorf("--compat: %w", err)
+	if e.page = p.Page; e.page != nil {
+		if e.compat, err = collector.NewCompat(e.sampler.Latest, e.page.Families); err != nil {
+			return nil, fmt.Errorf("%s: %w", e.page.Name, err)
 		}
 	}
-	e.metrics, err = collector.New(e.sampler.Latest, catalog.WithPodLabels(c.metrics.Families(), c.podLabels))
+	e.metrics, err = collector.New(e.sampler.Latest, catalog.WithPodLabels(c.metrics.Families(), c.PodLabels))
 	return e, err
 }
 
@@ -152,10 +151,7 @@ func (e *exporter) features() (all []gpu.Feature) {
 func (e *exporter) server(c *config) *http.Server {
 	var other *web.Compat
 	if e.compat != nil {
-		other = &web.Compat{Path: compat.Release(c.compat).Path(), Name: c.compat, Metrics: families{e.compat, nil}}
-		if _, port, err := net.SplitHostPort(c.compatAddress); err == nil {
-			other.Port = port
-		}
+		other = &web.Compat{Path: e.page.Path, Name: e.page.Name, Port: e.page.Port, Metrics: families{e.compat, nil}}
 	}
 	responses := prometheus.NewRegistry() // about the responses to scrapes
 	return web.NewServer(web.Options{Latest: e.sampler.Latest,

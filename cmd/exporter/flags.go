@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -17,7 +16,6 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/internal/account"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
-	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/web"
 )
@@ -82,7 +80,7 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 	app.Flag("kubernetes.resource-slices", "List this node's ResourceSlices: GPUs and capacities of the devices of any "+
 		"DRA driver. Requires a token with list on resourceslices.").BoolVar(&c.resourceSlices)
 	app.Flag("kubernetes.pod-label", "Pod label to add to gpu_pod_info as label_NAME (repeatable; requires "+
-		"--kubernetes.pods).").StringsVar(&c.podLabels)
+		"--kubernetes.pods).").StringsVar(&c.PodLabels)
 	app.Flag("kubernetes.api-server", "URL of the API server. Default: the one of the pod's cluster.").StringVar(
 		&c.apiServer)
 	app.Flag("kubernetes.token-file", "Token file for the API server. Default: the pod's service account.").StringVar(
@@ -108,17 +106,7 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 		Default(strconv.Itoa(account.DefaultAccounts)).IntVar(&c.accounts)
 	c.checks, c.opens = open(app)
 	selection := metricFlags(app)
-	app.Flag("compat", "Also serve the metric names, units and labels of another exporter, at "+compat.DCGM48.Path()+
-		" or "+compat.NvidiaSMI.Path()+": "+strings.Join(compat.Releases(), ", ")+" (nvidia_gpu_exporter); empty "+
-		"disables it.").EnumVar(&c.compat, append(compat.Releases(), "")...)
-	app.Flag("compat.listen-address", "Serve that page also at this address, as /metrics: dcgm-exporter has :9400, "+
-		"nvidia_gpu_exporter :9835. Empty disables it.").StringVar(&c.compatAddress)
-	app.Flag("compat.shared-gpus", "Series of a GPU that several containers share: one, without a pod, as in "+
-		"dcgm-exporter's default configuration; or copies, one for each container, as with KUBERNETES_VIRTUAL_GPUS.").
-		Default("one").EnumVar(&c.compatShared, "one", "copies")
-	app.Flag("compat.device-label", "Additional label of the dcgm pages (repeatable): "+
-		strings.Join(compat.DeviceLabels(), ", ")+".").EnumsVar(&c.compatLabels, compat.DeviceLabels()...)
-	c.web = kingpinflag.AddFlags(app, web.DefaultAddress)
+	c.Web = kingpinflag.AddFlags(app, web.DefaultAddress)
 	log.Level, log.Format = promslog.NewLevel(), promslog.NewFormat()
 	app.Flag("log.level", "Minimum level of log messages: debug, info, warn, error.").Default("info").SetValue(
 		log.Level)
@@ -199,15 +187,15 @@ func (c *config) validate() error {
 	if c.Fast > 5*time.Second {
 		return fmt.Errorf("--poll.fast must be at most 5s (half of the driver's sample buffer), got %v", c.Fast)
 	}
-	if len(c.podLabels) > 0 && !c.annotations {
+	if len(c.PodLabels) > 0 && !c.annotations {
 		return errors.New("--kubernetes.pod-label requires --kubernetes.pods")
 	}
 	if (c.apiServer != "" || c.tokenFile != "" || c.caFile != "") && !c.annotations && !c.resourceSlices {
 		return errors.New("--kubernetes.api-server, --kubernetes.token-file and --kubernetes.ca-file require " +
 			"--kubernetes.pods or --kubernetes.resource-slices")
 	}
-	for i, l := range c.podLabels {
-		for _, other := range c.podLabels[:i] {
+	for i, l := range c.PodLabels {
+		for _, other := range c.PodLabels[:i] {
 			if catalog.KubeStateLabel(l) == catalog.KubeStateLabel(other) {
 				return fmt.Errorf("--kubernetes.pod-label %s and %s map to the same metric label, %s", other, l,
 					catalog.KubeStateLabel(l))
@@ -217,19 +205,6 @@ func (c *config) validate() error {
 	if !c.Kubelet && (c.checkpoint != "" || c.draCheckpoint != "" || c.annotations || c.resourceSlices) {
 		return errors.New("--kubelet.checkpoint, --kubelet.dra-checkpoint, --kubernetes.pods and " +
 			"--kubernetes.resource-slices require --kubelet")
-	}
-	if c.compat == "" && (c.compatAddress != "" || c.compatShared != "one" || c.compatLabels != nil) {
-		return errors.New("--compat.listen-address, --compat.shared-gpus and --compat.device-label require --compat")
-	}
-	if c.compatAddress != "" {
-		if _, _, err := net.SplitHostPort(c.compatAddress); err != nil {
-			return fmt.Errorf("--compat.listen-address %s: %w", c.compatAddress, err)
-		}
-		if c.web.WebSystemdSocket != nil && *c.web.WebSystemdSocket {
-			return errors.New("--compat.listen-address cannot be used with --web.systemd-socket: add the address to the " +
-				"socket unit")
-		}
-		*c.web.WebListenAddresses = append(*c.web.WebListenAddresses, c.compatAddress)
 	}
 	for _, check := range c.checks {
 		if err := check(&c.Common); err != nil {

@@ -77,7 +77,7 @@ func exporterMain(ctx context.Context, args []string, stdout, stderr io.Writer) 
 		fail(err)
 		return exitUsage, false
 	}
-	listeners, err := web.Listen(c.web)
+	listeners, err := web.Listen(c.Web)
 	if err != nil {
 		fail(err)
 		return exitUsage, false
@@ -113,7 +113,7 @@ func exporterMain(ctx context.Context, args []string, stdout, stderr io.Writer) 
 		group.Add(func() error { prompt(running, loop); return nil }, func(error) { end() })
 	}
 	server := e.server(c)
-	group.Add(func() error { return web.Serve(server, listeners, c.web, c.Logger) },
+	group.Add(func() error { return web.Serve(server, listeners, c.Web, c.Logger) },
 		func(error) { web.Shutdown(server) })
 
 	switch err := group.Run(); {

@@ -3,11 +3,9 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/account"
-	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/host"
 	"github.com/gpu-exporter/gpu-exporter/internal/proc"
@@ -20,7 +18,7 @@ func kubelet(p *plan) (*rooms.Room, error) {
 	r := &rooms.Room{}
 	if p.Kubelet {
 		o := podmap.Options{Socket: p.c.kubeletSocket, Interval: p.KubeletPoll, Timeout: p.Deadline, MaxAge: p.MaxAge,
-			DirectResources: p.c.gpuIDResources, PodLabels: p.c.podLabels, Checkpoint: p.c.checkpoint,
+			DirectResources: p.c.gpuIDResources, PodLabels: p.PodLabels, Checkpoint: p.c.checkpoint,
 			DRACheckpoint: p.c.draCheckpoint, Fractions: p.c.fractions, Leases: p.c.mpsNamespaces,
 			ContainerLogs: p.c.containerLogs, Dev: p.c.dev, Logger: p.Logger, Clock: p.Clock,
 			Polled: func() { p.allocationsChanged() }}
@@ -74,17 +72,6 @@ func containers(p *plan) (*rooms.Room, error) {
 	r.Feature("pod_metadata", "GPUs that schedulers record in annotations, and owners of pods: set --kubernetes.pods, with a "+
 		"token that may list and watch pods.", p.Kubelet, rooms.Always(p.c.annotations))
 	return r, nil
-}
-
-func compatPage(p *plan) (_ *rooms.Room, err error) {
-	if p.c.compat != "" {
-		if p.page, err = compat.New(compat.Options{Release: compat.Release(p.c.compat), Copies: p.c.compatShared == "copies",
-			PodLabels: p.c.podLabels, DeviceLabels: p.c.compatLabels}); err != nil {
-			return nil, fmt.Errorf("--compat: %w", err)
-		}
-		p.Sampler.Published = p.page.Published
-	}
-	return &rooms.Room{}, nil
 }
 
 // own are the metrics of this process.

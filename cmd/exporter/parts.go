@@ -6,6 +6,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/rooms"
 	"github.com/gpu-exporter/gpu-exporter/rooms/accounts"
 	"github.com/gpu-exporter/gpu-exporter/rooms/cgroupmem"
+	"github.com/gpu-exporter/gpu-exporter/rooms/compat"
 	"github.com/gpu-exporter/gpu-exporter/rooms/engines"
 	"github.com/gpu-exporter/gpu-exporter/rooms/kmsg"
 	"github.com/gpu-exporter/gpu-exporter/rooms/links"
@@ -27,7 +28,7 @@ var parts = []part{
 	{room: kmsg.New},
 	{room: links.New},
 	{room: processes.New},
-	{own: compatPage},
+	{room: compat.New},
 	{own: metricSelection},
 	{own: own},
 }

@@ -83,7 +83,7 @@ func (g group) IsBoolFlag() bool { return true }
 // metricSelection applies the selection: to the driver calls, and as a feature where less than the default is exported.
 func metricSelection(p *plan) (*rooms.Room, error) {
 	r := &rooms.Room{}
-	if p.page == nil { // its page reads everything
+	if p.Page == nil { // its page reads everything
 		p.Driver.Unread = p.c.metrics.Unread()
 	}
 	var missing []string
