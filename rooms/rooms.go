@@ -17,6 +17,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml"
 	"github.com/gpu-exporter/gpu-exporter/internal/proc"
 	"github.com/gpu-exporter/gpu-exporter/internal/sampler"
+	"github.com/gpu-exporter/gpu-exporter/podmap"
 )
 
 // New adds the flags of a part to those of the program, and returns the part.
@@ -54,6 +55,7 @@ type Plan struct {
 	Driver  nvml.Options
 	Sampler sampler.Options
 	Finder  proc.Options
+	Pods    podmap.Options // of the kubelet
 
 	Page *Page // another page of the same View; nil: none
 

@@ -34,8 +34,6 @@ type config struct {
 	caFile         string
 	dev            string
 
-	fractions, mpsNamespaces string
-
 	deadline time.Duration
 
 	accounts int

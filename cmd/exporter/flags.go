@@ -69,11 +69,6 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 	app.Flag("kubelet.dra-checkpoint", "Checkpoint of a DRA driver, such as "+
 		"/var/lib/kubelet/plugins/gpu.nvidia.com/checkpoint.json: MIG devices created on demand, "+
 		"shares of claims. Empty disables it.").StringVar(&c.draCheckpoint)
-	app.Flag("gpu-fractioning.map-dir", "Directory in which NVIDIA's GPU fractioning operator (NvFractions of "+
-		"KAI-Scheduler) records the containers of this node, /var/run/gpu-fractioning/map: their GPUs and memory limits "+
-		"without the API server. Empty disables it.").StringVar(&c.fractions)
-	app.Flag("gpu-fractioning.namespaces", "File in which that operator records the MPS namespace of each container, "+
-		"/run/nvidia-mps/.gpu-fractioning-namespaces.json: compute limits. Empty disables it.").StringVar(&c.mpsNamespaces)
 	app.Flag("kubernetes.pods", "Watch the metadata of this node's pods: GPUs that schedulers record in annotations "+
 		"(KAI, KubeShare, Koordinator, HAMi ...) "+
 		"and workload owners. Requires a token with list and watch on pods.").BoolVar(&c.annotations)

@@ -17,11 +17,11 @@ import (
 func kubelet(p *plan) (*rooms.Room, error) {
 	r := &rooms.Room{}
 	if p.Kubelet {
-		o := podmap.Options{Socket: p.c.kubeletSocket, Interval: p.KubeletPoll, Timeout: p.Deadline, MaxAge: p.MaxAge,
-			DirectResources: p.c.gpuIDResources, PodLabels: p.PodLabels, Checkpoint: p.c.checkpoint,
-			DRACheckpoint: p.c.draCheckpoint, Fractions: p.c.fractions, Leases: p.c.mpsNamespaces,
-			ContainerLogs: p.c.containerLogs, Dev: p.c.dev, Logger: p.Logger, Clock: p.Clock,
-			Polled: func() { p.allocationsChanged() }}
+		o := &p.Pods
+		o.Socket, o.Interval, o.Timeout, o.MaxAge = p.c.kubeletSocket, p.KubeletPoll, p.Deadline, p.MaxAge
+		o.DirectResources, o.Checkpoint, o.ContainerLogs, o.Dev = p.c.gpuIDResources, p.c.checkpoint, p.c.containerLogs, p.c.dev
+		o.PodLabels, o.DRACheckpoint = p.PodLabels, p.c.draCheckpoint
+		o.Logger, o.Clock, o.Polled = p.Logger, p.Clock, func() { p.allocationsChanged() }
 		api := &source.APIOptions{Node: p.c.node, Server: p.c.apiServer, TokenFile: p.c.tokenFile, CAFile: p.c.caFile}
 		if p.c.annotations {
 			o.API = api
@@ -29,7 +29,7 @@ func kubelet(p *plan) (*rooms.Room, error) {
 		if p.c.resourceSlices {
 			o.Slices = api
 		}
-		pods := podmap.New(o)
+		pods := podmap.New(*o)
 		p.pods, p.Finder.Pods, p.Sampler.Resolver = pods, pods, pods
 		r.Loops = append(r.Loops, pods.Run)
 		r.Polls = append(r.Polls, func(ctx context.Context) { _ = pods.Poll(ctx) })

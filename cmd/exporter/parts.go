@@ -8,6 +8,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/rooms/cgroupmem"
 	"github.com/gpu-exporter/gpu-exporter/rooms/compat"
 	"github.com/gpu-exporter/gpu-exporter/rooms/engines"
+	"github.com/gpu-exporter/gpu-exporter/rooms/fractions"
 	"github.com/gpu-exporter/gpu-exporter/rooms/kmsg"
 	"github.com/gpu-exporter/gpu-exporter/rooms/links"
 	"github.com/gpu-exporter/gpu-exporter/rooms/processes"
@@ -18,6 +19,7 @@ import (
 // parts are the parts of the program in the order in which they are opened. Without its line here, its import and its
 // folder, the rest of the program builds and runs.
 var parts = []part{
+	{room: fractions.New},
 	{own: kubelet},
 	{room: slurm.New},
 	{room: engines.New},
