@@ -26,7 +26,6 @@ type config struct {
 	kubeletSocket  string
 	gpuIDResources []string
 	checkpoint     string
-	draCheckpoint  string
 	resourceSlices bool
 	annotations    bool
 	apiServer      string

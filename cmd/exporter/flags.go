@@ -66,9 +66,6 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 		"/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint: it contains the GPUs of sharing schemes "+
 		"whose device IDs do not identify them (HAMi, Aliyun gpushare, gpu-manager, Volcano ...), and the pod UIDs "+
 		"by which processes are resolved. Mount its directory read-only; empty disables it.").StringVar(&c.checkpoint)
-	app.Flag("kubelet.dra-checkpoint", "Checkpoint of a DRA driver, such as "+
-		"/var/lib/kubelet/plugins/gpu.nvidia.com/checkpoint.json: MIG devices created on demand, "+
-		"shares of claims. Empty disables it.").StringVar(&c.draCheckpoint)
 	app.Flag("kubernetes.pods", "Watch the metadata of this node's pods: GPUs that schedulers record in annotations "+
 		"(KAI, KubeShare, Koordinator, HAMi ...) "+
 		"and workload owners. Requires a token with list and watch on pods.").BoolVar(&c.annotations)
@@ -197,8 +194,8 @@ func (c *config) validate() error {
 			}
 		}
 	}
-	if !c.Kubelet && (c.checkpoint != "" || c.draCheckpoint != "" || c.annotations || c.resourceSlices) {
-		return errors.New("--kubelet.checkpoint, --kubelet.dra-checkpoint, --kubernetes.pods and " +
+	if !c.Kubelet && (c.checkpoint != "" || c.annotations || c.resourceSlices) {
+		return errors.New("--kubelet.checkpoint, --kubernetes.pods and " +
 			"--kubernetes.resource-slices require --kubelet")
 	}
 	for _, check := range c.checks {

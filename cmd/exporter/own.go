@@ -20,7 +20,7 @@ func kubelet(p *plan) (*rooms.Room, error) {
 		o := &p.Pods
 		o.Socket, o.Interval, o.Timeout, o.MaxAge = p.c.kubeletSocket, p.KubeletPoll, p.Deadline, p.MaxAge
 		o.DirectResources, o.Checkpoint, o.ContainerLogs, o.Dev = p.c.gpuIDResources, p.c.checkpoint, p.c.containerLogs, p.c.dev
-		o.PodLabels, o.DRACheckpoint = p.PodLabels, p.c.draCheckpoint
+		o.PodLabels = p.PodLabels
 		o.Logger, o.Clock, o.Polled = p.Logger, p.Clock, func() { p.allocationsChanged() }
 		api := &source.APIOptions{Node: p.c.node, Server: p.c.apiServer, TokenFile: p.c.tokenFile, CAFile: p.c.caFile}
 		if p.c.annotations {

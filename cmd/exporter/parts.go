@@ -7,6 +7,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/rooms/accounts"
 	"github.com/gpu-exporter/gpu-exporter/rooms/cgroupmem"
 	"github.com/gpu-exporter/gpu-exporter/rooms/compat"
+	"github.com/gpu-exporter/gpu-exporter/rooms/dra"
 	"github.com/gpu-exporter/gpu-exporter/rooms/engines"
 	"github.com/gpu-exporter/gpu-exporter/rooms/fractions"
 	"github.com/gpu-exporter/gpu-exporter/rooms/kmsg"
@@ -20,6 +21,7 @@ import (
 // folder, the rest of the program builds and runs.
 var parts = []part{
 	{room: fractions.New},
+	{room: dra.New},
 	{own: kubelet},
 	{room: slurm.New},
 	{room: engines.New},
