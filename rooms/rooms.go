@@ -5,7 +5,9 @@ package rooms
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"time"
 
@@ -18,6 +20,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/proc"
 	"github.com/gpu-exporter/gpu-exporter/internal/sampler"
 	"github.com/gpu-exporter/gpu-exporter/podmap"
+	"github.com/gpu-exporter/gpu-exporter/podmap/source"
 )
 
 // New adds the flags of a part to those of the program, and returns the part.
@@ -29,6 +32,45 @@ type Part struct {
 	Check func(*Common) error
 	// Open adds to the plan and returns what runs; it starts nothing.
 	Open func(*Plan) (*Room, error)
+	// Commands are selected by the first argument instead of the exporter.
+	Commands []Command
+}
+
+// Command is a program beside the exporter. Run returns the exit code.
+type Command struct {
+	Name, Help string // a line for the help of the exporter; none where empty
+	Run        func(ctx context.Context, assemble Assemble, args []string, stdout, stderr io.Writer) int
+}
+
+// Exit codes of the exporter and its commands.
+const (
+	ExitOK     = 0
+	ExitBroken = 1
+	ExitUsage  = 2
+)
+
+// ErrHelp means that the flags only requested a text, which was printed.
+var ErrHelp = errors.New("only a text was asked for")
+
+// Assemble parses the flags of the exporter and assembles it, without running anything. With an error it returns the exit code.
+type Assemble func(args []string, stdout, stderr io.Writer) (*Program, int, error)
+
+// Program is the assembled exporter.
+type Program struct {
+	*Common
+	Node    string
+	PodLogs []string              // the directories of log names
+	Watch   func(context.Context) // follows events until the context ends
+	Poll    func(context.Context) // queries every data source once
+	Step    func(time.Time)       // reads the GPUs and publishes a View
+	View    func() *gpu.View      // the last one
+	Close   func()                // shuts down NVML
+	Fixes   map[string]Fix        // of all parts
+	Advice  func(*gpu.View, *gpu.GPU) []Advice
+	// Pause waits, or until the context ends.
+	Pause func(context.Context, time.Duration)
+	// Unrecognized are the resources whose device IDs could not be decoded.
+	Unrecognized func() []podmap.Unrecognized
 }
 
 // Common are the flags that several parts read.
@@ -39,7 +81,9 @@ type Common struct {
 
 	Fast, Medium, Slow time.Duration // intervals of the poll groups
 
-	PodLabels []string // of gpu_pod_info
+	API       source.APIOptions // the API server
+	APIUsed   bool              // by a part
+	PodLabels []string          // of gpu_pod_info
 
 	Web    *toolkit.FlagConfig
 	Logger *slog.Logger

@@ -78,11 +78,7 @@ func TestGapsByAccounts(t *testing.T) {
 			} else {
 				t.Logf("%s: busy for %.2f s of %.2f s", c.symbols, got, worked)
 			}
-			var page strings.Builder
-			if err := newReport(st.config, st.e, st.e.sampler.Latest()).write(&page); err != nil {
-				t.Error(err)
-			}
-			said := page.String()
+			said, _ := st.doctor()
 			if (c.mode == 1 && c.symbols == "R550") != strings.Contains(said, "but driver 550") ||
 				(c.mode == 0 && c.symbols != "R550") != strings.Contains(said, "nvidia-smi -am 1 -i "+b) ||
 				(c.mode == 1 && !c.host && c.symbols != "R550") !=

@@ -26,11 +26,6 @@ type config struct {
 	kubeletSocket  string
 	gpuIDResources []string
 	checkpoint     string
-	resourceSlices bool
-	annotations    bool
-	apiServer      string
-	tokenFile      string
-	caFile         string
 	dev            string
 
 	deadline time.Duration

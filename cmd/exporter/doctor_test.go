@@ -2,10 +2,12 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -15,6 +17,12 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
 	"github.com/gpu-exporter/gpu-exporter/rooms"
+)
+
+// Exit codes of doctor.
+const (
+	exitWarnings = 10
+	exitErrors   = 20
 )
 
 // doctor runs the examination on a node, and returns what it says and its exit code.
@@ -102,9 +110,8 @@ func TestDoctorNamesWhatCanBeTyped(t *testing.T) {
 		"slurm_job_numbers", "processes", "container_names", "device_checkpoint", "pod_metadata", "process_names", "NO_PERMISSION"}
 	for on, not := range map[rooms.Platform]string{rooms.Kubernetes: "systemctl", rooms.Container: "hostPath",
 		rooms.Host: "securityContext"} {
-		fix := fixesOn(c, e.fixes(), on)
 		for _, name := range names {
-			if text := fix(name); text == "" && on == rooms.Kubernetes || strings.Contains(text, not) ||
+			if text := e.fixes()[name][on]; text == "" && on == rooms.Kubernetes || strings.Contains(text, not) ||
 				on != rooms.Kubernetes && (strings.Contains(text, "hostPID") || strings.Contains(text, "runtimeClassName") ||
 					strings.Contains(text, "chart:")) {
 				t.Errorf("platform %d, %s: %q", on, name, text)
@@ -129,7 +136,7 @@ func TestDoctorAsJSON(t *testing.T) {
 	t.Parallel()
 	m := node(t, twoGPUs, twoPods)
 	said, code := m.doctor("--output=json")
-	var d report
+	var d findings
 	if err := json.Unmarshal([]byte(said), &d); err != nil || code != exitOK {
 		t.Fatalf("exit code %d, %v:\n%s", code, err, said)
 	}
@@ -137,7 +144,7 @@ func TestDoctorAsJSON(t *testing.T) {
 		!d.GPUs[1].AllocationKnown || len(d.GPUs[1].AllocatedTo) != 0 {
 		t.Errorf("%+v", d)
 	}
-	if !slices.ContainsFunc(d.Findings, func(f finding) bool { return f.Check == "source podresources" && f.Severity == severityOK }) {
+	if !slices.ContainsFunc(d.Findings, func(f finding) bool { return f.Check == "source podresources" && f.Severity == "ok" }) {
 		t.Errorf("no word of the kubelet: %+v", d.Findings)
 	}
 }
@@ -153,17 +160,55 @@ func TestDoctorRefusesWrongFlags(t *testing.T) {
 	}
 }
 
+// findings are what doctor writes as JSON.
+type findings struct {
+	Node, Driver string
+	Findings     []finding
+	GPUs         []struct {
+		GPU, State, Health string
+		AllocatedTo        []string `json:"allocated_to"`
+		Users, Visible     []string
+		AllocationKnown    bool `json:"allocation_known"`
+	}
+}
+
+type finding struct{ Check, Severity, Finding string }
+
+// doctor runs the command on what was published last, if the program has it.
+func (s *stage) doctor(args ...string) (text string, found bool) {
+	s.t.Helper()
+	i := slices.IndexFunc(commands(), func(c rooms.Command) bool { return c.Name == "doctor" })
+	if i < 0 {
+		return "", false
+	}
+	var out bytes.Buffer
+	commands()[i].Run(s.t.Context(), func([]string, io.Writer, io.Writer) (*rooms.Program, int, error) {
+		p := s.e.program(s.config)
+		p.Watch, p.Poll, p.Pause = func(context.Context) {}, func(context.Context) {}, func(context.Context, time.Duration) {}
+		p.Step, p.Close = func(time.Time) {}, func() {}
+		return p, exitOK, nil
+	}, args, &out, os.Stderr)
+	return out.String(), true
+}
+
 // agreesWithDoctor compares doctor's findings with the exposition of the same poll, both ways: sources, features, and of
 // each GPU its state, health, allocations, users and mismatches.
 func (s *stage) agreesWithDoctor() {
 	s.t.Helper()
-	d := newReport(s.config, s.e, s.e.sampler.Latest())
+	text, found := s.doctor("--output=json")
+	if !found {
+		return
+	}
+	var d findings
+	if err := json.Unmarshal([]byte(text), &d); err != nil {
+		s.t.Fatal(err)
+	}
 	var doctor, metrics []string
 	for _, f := range d.Findings {
 		kind, name, _ := strings.Cut(f.Check, " ")
 		switch kind {
 		case "source", "feature":
-			doctor = append(doctor, fmt.Sprint(f.Check, " ", f.Severity == severityOK))
+			doctor = append(doctor, fmt.Sprint(f.Check, " ", f.Severity == "ok"))
 		case "container":
 			doctor = append(doctor, name+" "+strings.Join(strings.Fields(f.Finding)[:4], " "))
 		}
@@ -197,8 +242,8 @@ func (s *stage) agreesWithDoctor() {
 	for text, v := range now {
 		family, _, _ := strings.Cut(text, "{")
 		uuid := labelValue(text, "uuid")
-		container := containerName(gpu.Container{Namespace: labelValue(text, "namespace"), Pod: labelValue(text, "pod"),
-			Name: labelValue(text, "container")})
+		container := strings.TrimPrefix(strings.TrimSuffix(labelValue(text, "namespace")+"/"+labelValue(text, "pod")+"/"+
+			labelValue(text, "container"), "/"), "/")
 		switch {
 		case family == "gpu_exporter_source_up":
 			add(fmt.Sprint("source ", labelValue(text, "source"), " ", v == 1))

@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -90,11 +91,53 @@ func newExporter(c *config, clock func() time.Time, restart func(error), change 
 
 // fixes returns the settings that enable a source or feature.
 func (e *exporter) fixes() map[string]rooms.Fix {
-	all := map[string]rooms.Fix{}
+	const limited = "no GPU memory limit on the exporter's cgroup and those above it (nvidia-smi memory-limits), and no " +
+		"NVIDIA_GPU_MEMORY_LIMIT in its environment"
+	const wrapped = "no fractional GPU for the exporter, or --nvml.library=PATH of the driver's own libnvidia-ml.so.VERSION"
+	all := map[string]rooms.Fix{
+		gpu.SourceNVML: {"runtimeClassName: nvidia; env: NVIDIA_VISIBLE_DEVICES=all, NVIDIA_DRIVER_CAPABILITIES=utility",
+			"--gpus all (Podman: --device nvidia.com/gpu=all)",
+			"the NVIDIA driver, or --nvml.library=PATH of libnvidia-ml.so.1"},
+		"GPUs": {"NVIDIA_VISIBLE_DEVICES=all", "--gpus all (Podman: --device nvidia.com/gpu=all)",
+			"read and write access to /dev/nvidia* (unit: SupplementaryGroups=)"},
+		"own_limit": {limited, limited, limited}, "total_too_small": {limited, limited, limited},
+		"wrapped_library": {wrapped, wrapped, wrapped},
+		"NO_PERMISSION": {"env: NVIDIA_MIG_MONITOR_DEVICES=all; securityContext: {capabilities: {add: [SYS_ADMIN]}}, " +
+			"without which NVIDIA's runtime refuses the former",
+			"-e NVIDIA_MIG_MONITOR_DEVICES=all --cap-add SYS_ADMIN",
+			"[Service] AmbientCapabilities=CAP_SYS_ADMIN CapabilityBoundingSet=CAP_SYS_ADMIN (systemctl edit gpu-exporter)"},
+	}
 	for _, r := range e.rooms {
 		maps.Copy(all, r.Fixes)
 	}
 	return all
+}
+
+// program returns the exporter as commands use it.
+func (e *exporter) program(c *config) *rooms.Program {
+	return &rooms.Program{Common: &c.Common, Node: c.node, Watch: e.watch, Poll: e.poll, Step: e.sampler.Step, View: e.sampler.Latest,
+		Close: e.sampler.Close, Fixes: e.fixes(), Advice: e.advice, Unrecognized: func() []podmap.Unrecognized {
+			if e.pods == nil {
+				return nil
+			}
+			return e.pods.Unrecognized()
+		}, Pause: func(ctx context.Context, d time.Duration) {
+			select {
+			case <-ctx.Done():
+			case <-time.After(d):
+			}
+		}}
+}
+
+// watch follows the events beside the polls until ctx ends.
+func (e *exporter) watch(ctx context.Context) {
+	var watches sync.WaitGroup
+	for _, r := range e.rooms {
+		for _, watch := range r.Watches {
+			watches.Go(func() { watch(ctx) })
+		}
+	}
+	watches.Wait()
 }
 
 // advice returns the notes of the parts on a GPU.
@@ -135,7 +178,7 @@ func (e *exporter) sources() (all []gpu.Source) {
 	return all
 }
 
-// features returns what works here, and how to enable the rest.
+// features returns what works here, and how to enable the rest, by name: whatever the order of the parts.
 func (e *exporter) features() (all []gpu.Feature) {
 	for _, r := range e.rooms {
 		for _, f := range r.Features {
@@ -144,6 +187,7 @@ func (e *exporter) features() (all []gpu.Feature) {
 			}
 		}
 	}
+	gpu.Sort(all, func(a, b gpu.Feature) int { return cmp.Compare(a.Name, b.Name) })
 	return all
 }
 

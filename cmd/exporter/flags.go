@@ -1,6 +1,8 @@
 package main
 
 import (
+	"github.com/gpu-exporter/gpu-exporter/rooms"
+
 	"errors"
 	"fmt"
 	"io"
@@ -15,23 +17,15 @@ import (
 	"github.com/prometheus/exporter-toolkit/web/kingpinflag"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/account"
-	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/web"
 )
-
-// errHelp means that the flags only requested a text, which was printed.
-type errHelp struct{}
-
-func (errHelp) Error() string { return "only a text was asked for" }
 
 // parse reads the flags. Its error is one line for the person who typed them.
 func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 	var c config
 	var log promslog.Config
-	app := kingpin.New("gpu-exporter", "Prometheus exporter for NVIDIA GPUs and the pods they are allocated to. "+
-		"gpu-exporter record --help: record driver responses. "+
-		"gpu-exporter doctor --help: check the setup of this node.")
+	app := kingpin.New("gpu-exporter", "Prometheus exporter for NVIDIA GPUs and the pods they are allocated to."+commandsHelp())
 	app.UsageWriter(stdout).ErrorWriter(stderr)
 	app.DefaultEnvars()
 	printed := false
@@ -66,19 +60,12 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 		"/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint: it contains the GPUs of sharing schemes "+
 		"whose device IDs do not identify them (HAMi, Aliyun gpushare, gpu-manager, Volcano ...), and the pod UIDs "+
 		"by which processes are resolved. Mount its directory read-only; empty disables it.").StringVar(&c.checkpoint)
-	app.Flag("kubernetes.pods", "Watch the metadata of this node's pods: GPUs that schedulers record in annotations "+
-		"(KAI, KubeShare, Koordinator, HAMi ...) "+
-		"and workload owners. Requires a token with list and watch on pods.").BoolVar(&c.annotations)
-	app.Flag("kubernetes.resource-slices", "List this node's ResourceSlices: GPUs and capacities of the devices of any "+
-		"DRA driver. Requires a token with list on resourceslices.").BoolVar(&c.resourceSlices)
-	app.Flag("kubernetes.pod-label", "Pod label to add to gpu_pod_info as label_NAME (repeatable; requires "+
-		"--kubernetes.pods).").StringsVar(&c.PodLabels)
 	app.Flag("kubernetes.api-server", "URL of the API server. Default: the one of the pod's cluster.").StringVar(
-		&c.apiServer)
+		&c.API.Server)
 	app.Flag("kubernetes.token-file", "Token file for the API server. Default: the pod's service account.").StringVar(
-		&c.tokenFile)
+		&c.API.TokenFile)
 	app.Flag("kubernetes.ca-file", "Certificate authority of the API server. Default: the pod's service "+
-		"account.").StringVar(&c.caFile)
+		"account.").StringVar(&c.API.CAFile)
 	app.Flag("path.dev", "Mount point of the host's /dev; elastic-gpu records its GPUs as links in it.").Default(
 		"/dev").StringVar(&c.dev)
 
@@ -110,7 +97,7 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 	_, err := app.Parse(args)
 	switch {
 	case printed:
-		return nil, errHelp{}
+		return nil, rooms.ErrHelp
 	case err != nil:
 		return nil, fmt.Errorf("%w; --help lists the flags", err)
 	}
@@ -179,29 +166,17 @@ func (c *config) validate() error {
 	if c.Fast > 5*time.Second {
 		return fmt.Errorf("--poll.fast must be at most 5s (half of the driver's sample buffer), got %v", c.Fast)
 	}
-	if len(c.PodLabels) > 0 && !c.annotations {
-		return errors.New("--kubernetes.pod-label requires --kubernetes.pods")
-	}
-	if (c.apiServer != "" || c.tokenFile != "" || c.caFile != "") && !c.annotations && !c.resourceSlices {
-		return errors.New("--kubernetes.api-server, --kubernetes.token-file and --kubernetes.ca-file require " +
-			"--kubernetes.pods or --kubernetes.resource-slices")
-	}
-	for i, l := range c.PodLabels {
-		for _, other := range c.PodLabels[:i] {
-			if catalog.KubeStateLabel(l) == catalog.KubeStateLabel(other) {
-				return fmt.Errorf("--kubernetes.pod-label %s and %s map to the same metric label, %s", other, l,
-					catalog.KubeStateLabel(l))
-			}
-		}
-	}
-	if !c.Kubelet && (c.checkpoint != "" || c.annotations || c.resourceSlices) {
-		return errors.New("--kubelet.checkpoint, --kubernetes.pods and " +
-			"--kubernetes.resource-slices require --kubelet")
+	if !c.Kubelet && c.checkpoint != "" {
+		return errors.New("--kubelet.checkpoint requires --kubelet")
 	}
 	for _, check := range c.checks {
 		if err := check(&c.Common); err != nil {
 			return err
 		}
+	}
+	if c.API.Node = c.node; (c.API.Server != "" || c.API.TokenFile != "" || c.API.CAFile != "") && !c.APIUsed {
+		return errors.New("--kubernetes.api-server, --kubernetes.token-file and --kubernetes.ca-file require " +
+			"--kubernetes.pods or --kubernetes.resource-slices")
 	}
 	if c.accounts < 1 {
 		return fmt.Errorf("--container-limit must be at least 1, got %d", c.accounts)
@@ -211,9 +186,9 @@ func (c *config) validate() error {
 
 // Exit codes; see docs/upgrading.md.
 const (
-	exitOK        = 0
-	exitBroken    = 1
-	exitUsage     = 2
+	exitOK        = rooms.ExitOK
+	exitBroken    = rooms.ExitBroken
+	exitUsage     = rooms.ExitUsage
 	exitMismatch  = 3
 	exitNoLibrary = 4
 )

@@ -18,6 +18,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/web"
+	"github.com/gpu-exporter/gpu-exporter/rooms"
 )
 
 // restartedEnv is set, to the time, in a process that re-executed itself after a driver upgrade.
@@ -59,19 +60,31 @@ func replace(stderr io.Writer) int {
 	return exitMismatch
 }
 
+// assemble is the exporter for a command that looks at it.
+func assemble(args []string, stdout, stderr io.Writer) (*rooms.Program, int, error) {
+	c, err := parse(append([]string{"--log.level=error"}, args...), stdout, stderr)
+	if err != nil {
+		return nil, exitUsage, err
+	}
+	e, err := newExporter(c, time.Now, func(error) {}, hooks{})
+	if err != nil {
+		return nil, exitBroken, err
+	}
+	return e.program(c), exitOK, nil
+}
+
 // exporterMain runs the exporter until ctx ends or a signal arrives. It returns the exit code, and whether the process
 // should re-execute itself.
 func exporterMain(ctx context.Context, args []string, stdout, stderr io.Writer) (code int, again bool) {
-	commands := map[string]func(ctx context.Context, args []string, stdout, stderr io.Writer) int{
-		recordCommand: recordMain, healthCommand: healthMain, conformanceCommand: conformanceMain, doctorCommand: doctorMain,
-	}
-	if len(args) > 0 && commands[args[0]] != nil {
-		return commands[args[0]](ctx, args[1:], stdout, stderr), false
+	for _, c := range commands() {
+		if len(args) > 0 && args[0] == c.Name {
+			return c.Run(ctx, assemble, args[1:], stdout, stderr), false
+		}
 	}
 	fail := func(err error) { fmt.Fprintf(stderr, "gpu-exporter: %v\n", err) }
 	c, err := parse(args, stdout, stderr)
 	switch {
-	case errors.As(err, new(errHelp)):
+	case errors.Is(err, rooms.ErrHelp):
 		return exitOK, false
 	case err != nil:
 		fail(err)

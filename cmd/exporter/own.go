@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/account"
@@ -10,25 +11,21 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/host"
 	"github.com/gpu-exporter/gpu-exporter/internal/proc"
 	"github.com/gpu-exporter/gpu-exporter/podmap"
-	"github.com/gpu-exporter/gpu-exporter/podmap/source"
 	"github.com/gpu-exporter/gpu-exporter/rooms"
 )
 
 func kubelet(p *plan) (*rooms.Room, error) {
-	r := &rooms.Room{}
+	r := &rooms.Room{Fixes: map[string]rooms.Fix{
+		gpu.SourcePodResources: {"volumes: [{name: pod-resources, hostPath: {path: /var/lib/kubelet/pod-resources}}], " +
+			"mounted read-only at the same path, as uid 0 (chart: features.ownership=true); without a kubelet run with " +
+			"--no-kubelet"},
+		"device_checkpoint": {"--kubelet.checkpoint=/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint, its " +
+			"directory mounted read-only (chart: features.deviceCheckpoint=true)"}}}
 	if p.Kubelet {
 		o := &p.Pods
 		o.Socket, o.Interval, o.Timeout, o.MaxAge = p.c.kubeletSocket, p.KubeletPoll, p.Deadline, p.MaxAge
 		o.DirectResources, o.Checkpoint, o.ContainerLogs, o.Dev = p.c.gpuIDResources, p.c.checkpoint, p.c.containerLogs, p.c.dev
-		o.PodLabels = p.PodLabels
 		o.Logger, o.Clock, o.Polled = p.Logger, p.Clock, func() { p.allocationsChanged() }
-		api := &source.APIOptions{Node: p.c.node, Server: p.c.apiServer, TokenFile: p.c.tokenFile, CAFile: p.c.caFile}
-		if p.c.annotations {
-			o.API = api
-		}
-		if p.c.resourceSlices {
-			o.Slices = api
-		}
 		pods := podmap.New(*o)
 		p.pods, p.Finder.Pods, p.Sampler.Resolver = pods, pods, pods
 		r.Loops = append(r.Loops, pods.Run)
@@ -47,7 +44,11 @@ func containers(p *plan) (*rooms.Room, error) {
 	o := p.Finder
 	finder := &users{Finder: proc.New(o), verified: &hostPIDs}
 	first := finder.ready()
-	r := &rooms.Room{}
+	r := &rooms.Room{Fixes: map[string]rooms.Fix{
+		"processes": {"hostPID: true (chart: features.processes=true)", "--pid host",
+			"[Service] ProtectProc=default (systemctl edit gpu-exporter)"},
+		"process_names": {fmt.Sprintf("volumes: [{name: pod-logs, hostPath: {path: %s}}, {name: container-logs, "+
+			"hostPath: {path: %s}}], mounted read-only (chart: features.processNames=true)", p.c.podLogs, p.c.containerLogs)}}}
 	if first == nil || errors.Is(first, host.ErrHung) {
 		p.Sampler.Users, p.Sampler.Command, p.finder = finder, finder.Command, finder.Finder
 		r.Loops = append(r.Loops, finder.Watch)
@@ -65,12 +66,10 @@ func containers(p *plan) (*rooms.Room, error) {
 	r.Feature("process_names", "Pods of processes: enable the processes feature, and mount "+p.c.podLogs+" and "+p.c.containerLogs+
 		" read-only (only file names are read); or set --kubelet.checkpoint or --kubernetes.pods, which cover pods with one "+
 		"GPU container.", p.Kubelet, func() (bool, string) {
-		return p.NoProcesses() == nil && (finder.LogNames() || p.c.checkpoint != "" || p.c.annotations), ""
+		return p.NoProcesses() == nil && (finder.LogNames() || p.c.checkpoint != "" || p.Pods.API != nil), ""
 	})
 	r.Feature("device_checkpoint", "GPUs of sharing schemes whose device IDs do not identify them, and pod UIDs: set "+
 		"--kubelet.checkpoint and mount its directory read-only.", p.Kubelet, rooms.Always(p.c.checkpoint != ""))
-	r.Feature("pod_metadata", "GPUs that schedulers record in annotations, and owners of pods: set --kubernetes.pods, with a "+
-		"token that may list and watch pods.", p.Kubelet, rooms.Always(p.c.annotations))
 	return r, nil
 }
 

@@ -1,18 +1,25 @@
 package main
 
 import (
+	"fmt"
+
 	"github.com/alecthomas/kingpin/v2"
 
 	"github.com/gpu-exporter/gpu-exporter/rooms"
 	"github.com/gpu-exporter/gpu-exporter/rooms/accounts"
 	"github.com/gpu-exporter/gpu-exporter/rooms/cgroupmem"
 	"github.com/gpu-exporter/gpu-exporter/rooms/compat"
+	"github.com/gpu-exporter/gpu-exporter/rooms/doctor"
 	"github.com/gpu-exporter/gpu-exporter/rooms/dra"
 	"github.com/gpu-exporter/gpu-exporter/rooms/engines"
 	"github.com/gpu-exporter/gpu-exporter/rooms/fractions"
+	"github.com/gpu-exporter/gpu-exporter/rooms/health"
 	"github.com/gpu-exporter/gpu-exporter/rooms/kmsg"
 	"github.com/gpu-exporter/gpu-exporter/rooms/links"
+	"github.com/gpu-exporter/gpu-exporter/rooms/podmeta"
 	"github.com/gpu-exporter/gpu-exporter/rooms/processes"
+	"github.com/gpu-exporter/gpu-exporter/rooms/record"
+	"github.com/gpu-exporter/gpu-exporter/rooms/slices"
 	"github.com/gpu-exporter/gpu-exporter/rooms/slurm"
 	"github.com/gpu-exporter/gpu-exporter/rooms/visible"
 )
@@ -22,6 +29,8 @@ import (
 var parts = []part{
 	{room: fractions.New},
 	{room: dra.New},
+	{room: slices.New},
+	{room: podmeta.New},
 	{own: kubelet},
 	{room: slurm.New},
 	{room: engines.New},
@@ -35,6 +44,28 @@ var parts = []part{
 	{room: compat.New},
 	{own: metricSelection},
 	{own: own},
+	{room: record.New},
+	{room: health.New},
+	{room: doctor.New},
+}
+
+// commands returns the programs beside the exporter.
+func commands() (all []rooms.Command) {
+	for _, p := range parts {
+		if p.room != nil {
+			all = append(all, p.room(kingpin.New("", "")).Commands...)
+		}
+	}
+	return all
+}
+
+func commandsHelp() (text string) {
+	for _, c := range commands() {
+		if c.Help != "" {
+			text += fmt.Sprintf(" gpu-exporter %s --help: %s.", c.Name, c.Help)
+		}
+	}
+	return text
 }
 
 // open adds the flags of the parts and returns what checks them and what opens the parts.

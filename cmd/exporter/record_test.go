@@ -362,32 +362,6 @@ func playable(t *testing.T, journal string) *scenario.Scenario {
 	return s
 }
 
-// TestRecordFile: the file is whole or not there, and never in place of another.
-func TestRecordFile(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	file := filepath.Join(dir, "a")
-	if err := writeRecording(file, []byte("one"), nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := writeRecording(file, []byte("two"), nil); err == nil || !strings.Contains(err.Error(), file) {
-		t.Errorf("over another file: %v", err)
-	}
-	if err := os.Symlink(filepath.Join(dir, "nowhere"), filepath.Join(dir, "link")); err != nil {
-		t.Fatal(err)
-	}
-	if err := writeRecording(filepath.Join(dir, "link"), []byte("two"), nil); err == nil {
-		t.Error("over a link")
-	}
-	if err := writeRecording(filepath.Join(dir, "none", "b"), []byte("two"), nil); err == nil {
-		t.Error("into no directory")
-	}
-	entries, err := os.ReadDir(dir)
-	if err != nil || len(entries) != 2 || kept(t, dir, "a") != "one" {
-		t.Errorf("%v, %v are left, and the file says %q", entries, err, kept(t, dir, "a"))
-	}
-}
-
 // TestRecordCommandInterrupted: Ctrl-C ends it at once, also while a call hangs, and leaves no file.
 func TestRecordCommandInterrupted(t *testing.T) {
 	t.Parallel()

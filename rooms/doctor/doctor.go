@@ -1,4 +1,5 @@
-package main
+// Package doctor is the part of the exporter that checks the setup of a node and lists the settings to add.
+package doctor
 
 import (
 	"cmp"
@@ -14,6 +15,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/alecthomas/kingpin/v2"
+
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/podmap"
 	"github.com/gpu-exporter/gpu-exporter/rooms"
@@ -21,6 +24,11 @@ import (
 
 // doctorCommand is the first argument that selects the check of this node.
 const doctorCommand = "doctor"
+
+// New is this package as a part of the exporter: a command.
+func New(*kingpin.Application) rooms.Part {
+	return rooms.Part{Commands: []rooms.Command{{Name: doctorCommand, Help: "check the setup of this node", Run: doctorMain}}}
+}
 
 // severity is the effect of a finding.
 type severity string
@@ -74,34 +82,30 @@ type gpuStatus struct {
 }
 
 // doctorMain checks the node with the exporter's own flags, and returns the exit code.
-func doctorMain(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+func doctorMain(ctx context.Context, assemble rooms.Assemble, args []string, stdout, stderr io.Writer) int {
 	fail := func(code int, err error) int {
 		fmt.Fprintf(stderr, "gpu-exporter doctor: %v\n", err)
 		return code
 	}
 	format, rest, err := outputFlag(args)
 	if err != nil {
-		return fail(exitUsage, err)
+		return fail(rooms.ExitUsage, err)
 	}
 	if slices.Contains(rest, "--help") || slices.Contains(rest, "-h") {
 		fmt.Fprint(stdout, "usage: gpu-exporter doctor [--output=text|json] [flags of the exporter]\n\n"+
 			"Checks this node with the exporter's flags: driver, GPUs, kubelet, permissions, mounts.\n"+
 			"Lists what is missing and the setting to add. Exit code 0: no finding; 10: warnings; 20: errors; 2: "+
 			"invalid flag.\n")
-		return exitOK
+		return rooms.ExitOK
 	}
-	c, err := parse(append([]string{"--log.level=error"}, rest...), stdout, stderr)
-	if errors.As(err, new(errHelp)) {
-		return exitOK
+	p, code, err := assemble(rest, stdout, stderr)
+	if errors.Is(err, rooms.ErrHelp) {
+		return rooms.ExitOK
 	} else if err != nil {
-		return fail(exitUsage, err)
+		return fail(code, err)
 	}
-	e, err := newExporter(c, time.Now, func(error) {}, hooks{})
-	if err != nil {
-		return fail(exitBroken, err)
-	}
-	d := check(ctx, c, e)
-	e.sampler.Close()
+	d := check(ctx, p)
+	p.Close()
 	if format == "json" {
 		enc := json.NewEncoder(stdout)
 		enc.SetIndent("", "  ")
@@ -110,7 +114,7 @@ func doctorMain(ctx context.Context, args []string, stdout, stderr io.Writer) in
 		err = d.write(stdout)
 	}
 	if err != nil {
-		return fail(exitBroken, err)
+		return fail(rooms.ExitBroken, err)
 	}
 	return d.exitCode()
 }
@@ -143,45 +147,42 @@ const checkPolls = 4
 // checkWait is how long sources are waited for that have not responded at all.
 const checkWait = 6 * time.Second
 
-func check(ctx context.Context, c *config, e *exporter) report {
+// checkPause is the time between two polls.
+const checkPause = 700 * time.Millisecond
+
+func check(ctx context.Context, p *rooms.Program) report {
 	watching, stop := context.WithCancel(ctx)
 	var watches sync.WaitGroup
-	for _, r := range e.rooms {
-		for _, watch := range r.Watches {
-			watches.Go(func() { watch(watching) })
-		}
-	}
+	watches.Go(func() { p.Watch(watching) })
 	defer watches.Wait()
 	defer stop()
-	for i, start := 0, time.Now(); ; i++ {
-		e.poll(ctx)
-		e.sampler.Step(time.Now())
-		waiting := slices.ContainsFunc(e.sampler.Latest().Sources, func(s gpu.Source) bool {
+	for i := 0; ; i++ {
+		p.Poll(ctx)
+		p.Step(time.Now())
+		waiting := slices.ContainsFunc(p.View().Sources, func(s gpu.Source) bool {
 			return !s.Up && s.Errors == 0 && !s.LastSuccess.Present()
 		})
-		if i >= checkPolls-1 && (!waiting || time.Since(start) >= checkWait) || ctx.Err() != nil {
+		if i >= checkPolls-1 && (!waiting || time.Duration(i)*checkPause >= checkWait) || ctx.Err() != nil {
 			break
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(700 * time.Millisecond):
-		}
+		p.Pause(ctx, checkPause)
 	}
-	return newReport(c, e, e.sampler.Latest())
+	return newReport(p, p.View())
 }
 
 // newReport returns the findings on what was published.
-func newReport(c *config, e *exporter, v *gpu.View) report {
+func newReport(p *rooms.Program, v *gpu.View) report {
 	d := report{Node: v.Node, Version: v.Build.Version}
 	if s, ok := v.System.Get(); ok {
 		d.Driver = s.DriverVersion
 	}
-	f := fixesOn(c, e.fixes(), platformOf(c))
-	d.checkNode(c)
-	d.checkSources(c, v, f)
-	d.checkGPUs(v, f, e.advice)
-	d.checkOwnership(e, v)
-	d.checkFeatures(c, v, f)
+	on := platformOf(p.Kubelet)
+	f := func(name string) string { return p.Fixes[name][on] }
+	d.checkNode(p.Node)
+	d.checkSources(p.Kubelet, v, f)
+	d.checkGPUs(v, f, p.Advice)
+	d.checkOwnership(p.Unrecognized(), v)
+	d.checkFeatures(p.Kubelet, v, f)
 	d.checkPermissions(v, f)
 	for i := range v.GPUs {
 		d.GPUs = append(d.GPUs, newGPUStatus(v, &v.GPUs[i]))
@@ -193,17 +194,17 @@ func (d *report) add(check string, s severity, fix, format string, args ...any) 
 	d.Findings = append(d.Findings, finding{check, s, fmt.Sprintf(format, args...), fix})
 }
 
-func (d *report) checkNode(c *config) {
+func (d *report) checkNode(node string) {
 	if _, inPod := os.LookupEnv("KUBERNETES_SERVICE_HOST"); inPod && os.Getenv("NODE_NAME") == "" {
 		d.add("node name", severityWarning, "env: [{name: NODE_NAME, valueFrom: {fieldRef: {fieldPath: "+
 			"spec.nodeName}}}]",
-			"NODE_NAME is not set in this pod: series have the pod's host name %q as node", c.node)
+			"NODE_NAME is not set in this pod: series have the pod's host name %q as node", node)
 		return
 	}
-	d.add("node name", severityOK, "", "%s", c.node)
+	d.add("node name", severityOK, "", "%s", node)
 }
 
-func (d *report) checkSources(c *config, v *gpu.View, fix func(string) string) {
+func (d *report) checkSources(kubelet bool, v *gpu.View, fix func(string) string) {
 	severities := map[string]severity{gpu.SourceNVML: severityError, gpu.SourceKmsg: severityInfo}
 	for _, s := range v.Sources {
 		if s.Up {
@@ -218,7 +219,7 @@ func (d *report) checkSources(c *config, v *gpu.View, fix func(string) string) {
 			cmp.Or(s.Message, "not available"))
 	}
 	switch {
-	case c.Kubelet:
+	case kubelet:
 	case slices.ContainsFunc(v.Sources, func(s gpu.Source) bool { return s.Name == gpu.SourceJobs }):
 		d.add("kubelet", severityInfo, "--kubelet", "disabled by --no-kubelet; GPU allocations come from Slurm")
 	default:
@@ -289,17 +290,13 @@ func indexOf(c *gpu.GPU) string {
 	return fmt.Sprint(c.Index)
 }
 
-func (d *report) checkOwnership(e *exporter, v *gpu.View) {
+func (d *report) checkOwnership(unrecognized []podmap.Unrecognized, v *gpu.View) {
 	resources := map[string]int{}
 	for _, h := range v.Allocations {
 		resources[h.Resource]++
 	}
 	for _, r := range slices.Sorted(maps.Keys(resources)) {
 		d.add("resource "+r, severityOK, "", "%d allocations resolved", resources[r])
-	}
-	var unrecognized []podmap.Unrecognized
-	if e.pods != nil {
-		unrecognized = e.pods.Unrecognized()
 	}
 	for _, u := range unrecognized {
 		fix := "--kubelet.gpu-id-resource=" + u.Resource + ", if its device IDs contain the GPU UUID"
@@ -316,8 +313,8 @@ func (d *report) checkOwnership(e *exporter, v *gpu.View) {
 }
 
 // platformOf recognizes Docker and Podman by the files that they create in a container.
-func platformOf(c *config) rooms.Platform {
-	if _, inPod := os.LookupEnv("KUBERNETES_SERVICE_HOST"); inPod || c.Kubelet {
+func platformOf(kubelet bool) rooms.Platform {
+	if _, inPod := os.LookupEnv("KUBERNETES_SERVICE_HOST"); inPod || kubelet {
 		return rooms.Kubernetes
 	}
 	for _, file := range []string{"/.dockerenv", "/run/.containerenv"} {
@@ -328,45 +325,13 @@ func platformOf(c *config) rooms.Platform {
 	return rooms.Host
 }
 
-// fixesOn returns the setting that enables a source, feature or call on a platform; empty if there is none.
-func fixesOn(c *config, fixes map[string]rooms.Fix, on rooms.Platform) func(string) string {
-	const limited = "no GPU memory limit on the exporter's cgroup and those above it (nvidia-smi memory-limits), and no " +
-		"NVIDIA_GPU_MEMORY_LIMIT in its environment"
-	const wrapped = "no fractional GPU for the exporter, or --nvml.library=PATH of the driver's own libnvidia-ml.so.VERSION"
-	maps.Copy(fixes, map[string]rooms.Fix{
-		gpu.SourceNVML: {"runtimeClassName: nvidia; env: NVIDIA_VISIBLE_DEVICES=all, NVIDIA_DRIVER_CAPABILITIES=utility",
-			"--gpus all (Podman: --device nvidia.com/gpu=all)",
-			"the NVIDIA driver, or --nvml.library=PATH of libnvidia-ml.so.1"},
-		gpu.SourcePodResources: {"volumes: [{name: pod-resources, hostPath: {path: /var/lib/kubelet/pod-resources}}], " +
-			"mounted read-only at the same path, as uid 0 (chart: features.ownership=true); without a kubelet run with " +
-			"--no-kubelet"},
-		"GPUs": {"NVIDIA_VISIBLE_DEVICES=all", "--gpus all (Podman: --device nvidia.com/gpu=all)",
-			"read and write access to /dev/nvidia* (unit: SupplementaryGroups=)"},
-		"own_limit": {limited, limited, limited}, "total_too_small": {limited, limited, limited},
-		"wrapped_library": {wrapped, wrapped, wrapped},
-		"processes": {"hostPID: true (chart: features.processes=true)", "--pid host",
-			"[Service] ProtectProc=default (systemctl edit gpu-exporter)"},
-		"device_checkpoint": {"--kubelet.checkpoint=/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint, its " +
-			"directory mounted read-only (chart: features.deviceCheckpoint=true)"},
-		"pod_metadata": {"--kubernetes.pods, and a ClusterRole with list and watch on pods (chart: " +
-			"features.podMetadata=true)"},
-		"process_names": {fmt.Sprintf("volumes: [{name: pod-logs, hostPath: {path: %s}}, {name: container-logs, "+
-			"hostPath: {path: %s}}], mounted read-only (chart: features.processNames=true)", c.podLogs, c.containerLogs)},
-		"NO_PERMISSION": {"env: NVIDIA_MIG_MONITOR_DEVICES=all; securityContext: {capabilities: {add: [SYS_ADMIN]}}, " +
-			"without which NVIDIA's runtime refuses the former",
-			"-e NVIDIA_MIG_MONITOR_DEVICES=all --cap-add SYS_ADMIN",
-			"[Service] AmbientCapabilities=CAP_SYS_ADMIN CapabilityBoundingSet=CAP_SYS_ADMIN (systemctl edit gpu-exporter)"},
-	})
-	return func(name string) string { return fixes[name][on] }
-}
-
-func (d *report) checkFeatures(c *config, v *gpu.View, fix func(string) string) {
+func (d *report) checkFeatures(kubelet bool, v *gpu.View, fix func(string) string) {
 	for _, f := range v.Features {
 		switch {
 		case f.Name == "kernel_log" || f.Name == "ownership": // covered by their sources
 		case f.State == gpu.FeatureOn:
 			d.add("feature "+f.Name, severityOK, "", "on")
-		case c.Kubelet || fix(f.Name) != "": // the others need a kubelet
+		case kubelet || fix(f.Name) != "": // the others need a kubelet
 			d.add("feature "+f.Name, severityInfo, fix(f.Name), "%s: %s", f.State, f.Hint)
 		}
 	}
@@ -438,7 +403,7 @@ func containerName(c gpu.Container) string {
 }
 
 func (d report) exitCode() int {
-	code := exitOK
+	code := rooms.ExitOK
 	for _, f := range d.Findings {
 		switch f.Severity {
 		case severityError:

@@ -1,4 +1,4 @@
-package main
+package health
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/web"
+	"github.com/gpu-exporter/gpu-exporter/rooms"
 )
 
 // conformanceCommand is the first argument that selects the evidence for accelerator_metrics of the CNCF's Kubernetes AI
@@ -41,24 +42,24 @@ func conformanceMain(ctx context.Context, args []string, stdout, stderr io.Write
 	help := false
 	app.UsageWriter(stdout).ErrorWriter(stderr).Terminate(func(int) { help = true })
 	if _, err := app.Parse(args); help {
-		return exitOK
+		return rooms.ExitOK
 	} else if err != nil {
 		fmt.Fprintf(stderr, "gpu-exporter %s: %v\n", conformanceCommand, err)
-		return exitUsage
+		return rooms.ExitUsage
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	families, err := fetchMetrics(ctx, *url)
 	if err != nil {
 		fmt.Fprintf(stderr, "gpu-exporter %s: %v\n", conformanceCommand, err)
-		return exitBroken
+		return rooms.ExitBroken
 	}
 	text, met := conformance(families)
 	fmt.Fprintf(stdout, "Source: %s, %s\n\n%s", *url, time.Now().UTC().Format(time.RFC3339), text)
 	if !met {
-		return exitBroken
+		return rooms.ExitBroken
 	}
-	return exitOK
+	return rooms.ExitOK
 }
 
 // conformance returns the table, and whether the required clauses are met for each GPU that is up.

@@ -1,4 +1,5 @@
-package main
+// Package record is the part of the exporter that writes a journal of driver calls for a bug report.
+package record
 
 import (
 	"cmp"
@@ -18,10 +19,19 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml"
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml/journal"
+	"github.com/gpu-exporter/gpu-exporter/rooms"
 )
 
 // recordCommand is the first argument that selects recording instead of exporting.
 const recordCommand = "record"
+
+// New is this package as a part of the exporter: a command.
+func New(*kingpin.Application) rooms.Part {
+	return rooms.Part{Commands: []rooms.Command{{Name: recordCommand, Help: "record driver responses",
+		Run: func(ctx context.Context, _ rooms.Assemble, args []string, stdout, stderr io.Writer) int {
+			return recordMain(ctx, args, stdout, stderr)
+		}}}}
+}
 
 // recordConfig are the flags of a recording.
 type recordConfig struct {
@@ -61,7 +71,7 @@ func parseRecord(args []string, stdout, stderr io.Writer) (*recordConfig, error)
 	_, err := app.Parse(args)
 	switch {
 	case printed:
-		return nil, errHelp{}
+		return nil, rooms.ErrHelp
 	case err != nil:
 		return nil, fmt.Errorf("%w; --help lists the flags", err)
 	case c.output == "":
@@ -81,11 +91,11 @@ func recordMain(ctx context.Context, args []string, stdout, stderr io.Writer) in
 	fail := func(err error) { fmt.Fprintf(stderr, "gpu-exporter %s: %v\n", recordCommand, err) }
 	c, err := parseRecord(args, stdout, stderr)
 	switch {
-	case errors.As(err, new(errHelp)):
-		return exitOK
+	case errors.Is(err, rooms.ErrHelp):
+		return rooms.ExitOK
 	case err != nil:
 		fail(err)
-		return exitUsage
+		return rooms.ExitUsage
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -95,13 +105,13 @@ func recordMain(ctx context.Context, args []string, stdout, stderr io.Writer) in
 	}
 	if err != nil {
 		fail(err)
-		return exitBroken
+		return rooms.ExitBroken
 	}
 	if c.output != "-" {
 		fmt.Fprintf(stderr, "gpu-exporter %s: wrote %s, %d bytes; its first line describes the content\n",
 			recordCommand, c.output, len(text))
 	}
-	return exitOK
+	return rooms.ExitOK
 }
 
 // hungAfter is how long an interrupted recording waits for a driver call that does not return.
