@@ -25,7 +25,7 @@ var sizes = []struct {
 	part        string
 	limit, goal int
 }{
-	{exporterLines, 31_000, 28_700},
+	{exporterLines, 31_400, 28_700},
 	{codeLines, 72_500, 65_000},
 	{testLines, 83_000, 75_000},
 }
@@ -106,7 +106,7 @@ var longFunctions = map[string]string{
 // toSplit are the functions that are to become shorter. Those that have become so fail no test, so that a change of one package
 // need not touch this file.
 var toSplit = []string{
-	"cmd/exporter checkGPUs",
+	"rooms/doctor checkGPUs",
 	"cmd/exporter parse",
 	"internal/account readFast",
 	"report Build",
