@@ -5,11 +5,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/account/counters"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
 func newGPU(id gpu.Identity, created time.Time) *device {
-	c := &device{id: id, created: created, limited: map[gpu.LimitReason]*counter{}, seconds: map[gpu.TimeState]float64{},
+	c := &device{id: id, created: created, limited: map[gpu.LimitReason]*counters.Counter{}, seconds: map[gpu.TimeState]float64{},
 		unattributed: map[gpu.UnattributedReason]*unattributed{}}
 	c.parts = []*part{{kind: wholeGPU, share: 1, shareKnown: true, act: &c.act}}
 	return c
@@ -154,52 +155,53 @@ func (l *Ledger) readFast(c *device, f *gpu.Fast) (total increment, joules float
 	fresh := c.fresh
 	c.fresh = false
 
-	take := func(n *counter, kind counterKind, v, elapsed float64, reading string) float64 {
-		step, ok := n.add(kind, v, elapsed, fresh)
+	take := func(n *counters.Counter, kind counters.Kind, v, elapsed float64, reading string) float64 {
+		step, ok := n.Add(kind, v, elapsed, fresh)
 		if !ok {
 			l.filter.Reject(reading)
 		}
 		return step
 	}
 	if v, ok := f.Energy.Get(); ok && sampled {
-		seeded := c.energy.seen
-		joules = take(&c.energy, energyCounter, float64(v), since, "energy")
+		seeded := c.energy.Seen
+		joules = take(&c.energy, counters.Energy, float64(v), since, "energy")
 		hasEnergy = seeded
 	}
 	for _, b := range []struct {
-		n    *counter
-		kind counterKind
+		n    *counters.Counter
+		kind counters.Kind
 		v    gpu.Opt[gpu.Bytes]
 		name string
-	}{{&c.nvlinkOut, nvlinkCounter, f.NVLinkTransmit, "nvlink_bytes"},
-		{&c.nvlinkIn, nvlinkCounter, f.NVLinkReceive, "nvlink_bytes"}} {
+	}{{&c.nvlinkOut, counters.NVLink, f.NVLinkTransmit, "nvlink_bytes"},
+		{&c.nvlinkIn, counters.NVLink, f.NVLinkReceive, "nvlink_bytes"}} {
 		if v, ok := b.v.Get(); ok {
 			take(b.n, b.kind, float64(v), elapsed, b.name)
 		}
 	}
 	pair := f.GPM.Or(gpu.GPM{})
 	for _, b := range []struct {
-		n    *wrapping
-		v    gpu.Opt[gpu.Bytes]
-		rate gpu.Opt[float64]
-	}{{&c.pcieOut, f.PCIeTransmit, pair.PCIeTransmit}, {&c.pcieIn, f.PCIeReceive, pair.PCIeReceive}} {
-		estimate := gpu.None[float64]()
+		n         *counters.Wrapping
+		v         gpu.Opt[gpu.Bytes]
+		rate, sum gpu.Opt[float64]
+	}{{&c.pcieOut, f.PCIeTransmit, pair.PCIeTransmit, pair.PCIeTransmitted},
+		{&c.pcieIn, f.PCIeReceive, pair.PCIeReceive, pair.PCIeReceived}} {
+		by := counters.Estimates{Sum: b.sum}
 		if r, ok := b.rate.Get(); ok {
-			estimate = gpu.Some(r * pair.Window.Seconds())
+			by.Step = gpu.Some(r * pair.Window.Seconds())
 		}
 		if v, ok := b.v.Get(); !ok {
-			b.n.miss(elapsed, estimate.Present())
-		} else if !b.n.add(float64(v), estimate, elapsed, fresh) {
+			b.n.Miss(elapsed, by.Step.Present() || by.Sum.Present())
+		} else if !b.n.Add(float64(v), by, elapsed, fresh) {
 			l.filter.Reject("pcie_bytes")
 		}
 	}
 	for reason, v := range f.Limited {
 		n := c.limited[reason]
 		if n == nil {
-			n = &counter{}
+			n = &counters.Counter{}
 			c.limited[reason] = n
 		}
-		take(n, limitedCounter, float64(v), elapsed, "limited_time")
+		take(n, counters.LimitedTime, float64(v), elapsed, "limited_time")
 	}
 	if mask, ok := f.SampledReasons.Get(); ok {
 		for bit, name := range gpu.ClockReasons {

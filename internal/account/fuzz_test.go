@@ -3,7 +3,6 @@ package account
 import (
 	"encoding/binary"
 	"math"
-	"math/rand/v2"
 	"reflect"
 	"testing"
 	"time"
@@ -40,44 +39,6 @@ func (t *tape) float() float64 {
 	default:
 		return float64(t.byte()) * 1.7
 	}
-}
-
-// FuzzCounter: whatever the driver says, and however often it restarts, the sum never falls, and grows by no more than
-// hardware can do, garbage that agrees with itself apart.
-func FuzzCounter(f *testing.F) {
-	f.Add([]byte{})
-	f.Add([]byte{2, 10, 1, 0, 2, 20, 1, 0, 2, 30, 1, 0, 0, 255, 255, 255, 255, 255, 255, 255, 127, 1, 0, 2, 40, 1, 1})
-	f.Add([]byte("\x01\xf0\xff\xff\xff\x00\x00\x00\x00\x05\x00\x02\x05\x05\x00\x02\x06\x05\x01"))
-	random := rand.NewChaCha8([32]byte{1, 2})
-	for range 500 {
-		b := make([]byte, 400)
-		random.Read(b)
-		f.Add(b)
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		for _, kind := range []counterKind{energyCounter, pcieCounter, nvlinkCounter, limitedCounter} {
-			in := tape{data}
-			var c counter
-			begun := false
-			for len(in.b) > 0 {
-				v, elapsed, fresh := in.float(), float64(in.byte())/4, in.byte()%4 == 0
-				before := c.total
-				step, ok := c.add(kind, v, elapsed, fresh)
-				maxRate := kind.maxRate * (elapsed + counterLeeway)
-				switch {
-				case step < 0 || math.IsNaN(step) || math.IsInf(c.total, 0) || math.IsNaN(c.total):
-					t.Fatalf("%v after %v s: a step of %v to %v", v, elapsed, step, c.total)
-				case !ok && step != 0:
-					t.Fatalf("%v after %v s is refused, and is a step of %v", v, elapsed, step)
-				case begun && c.total < before:
-					t.Fatalf("%v after %v s: it fell from %v to %v", v, elapsed, before, c.total)
-				case begun && c.total-before > maxRate*(1+1e-9)+2*(math.Nextafter(c.total, math.Inf(1))-c.total):
-					t.Fatalf("%v after %v s: it grew by %v, and no hardware does more than %v", v, elapsed, c.total-before, maxRate)
-				}
-				begun = begun || c.seen
-			}
-		}
-	})
 }
 
 // FuzzFilter: what passes is what hardware may show, what does not is counted, and nothing is sieved out twice.

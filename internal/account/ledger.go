@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/account/counters"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
@@ -250,25 +251,25 @@ func (l *Ledger) Fill(out *gpu.GPU) {
 // publish returns the activity with the driver's counters.
 func (c *device) publish(clock float64, live bool) gpu.Activity {
 	a := c.act.publish(clock, live)
-	if c.energy.seen {
-		a.Energy = gpu.Some(gpu.Joules(c.energy.total))
+	if c.energy.Seen {
+		a.Energy = gpu.Some(gpu.Joules(c.energy.Total))
 	}
 	for _, b := range []struct {
-		n  *counter
+		n  *counters.Counter
 		to *gpu.Opt[float64]
 	}{{&c.nvlinkOut, &a.NVLinkTransmit}, {&c.nvlinkIn, &a.NVLinkReceive}} {
-		if b.n.seen {
-			*b.to = gpu.Some(b.n.total)
+		if b.n.Seen {
+			*b.to = gpu.Some(b.n.Total)
 		}
 	}
 	for _, b := range []struct {
-		n  *wrapping
+		n  *counters.Wrapping
 		to *gpu.Opt[float64]
 	}{{&c.pcieOut, &a.PCIeTransmit}, {&c.pcieIn, &a.PCIeReceive}} {
-		if v, ok := b.n.get(); ok {
+		if v, ok := b.n.Get(); ok {
 			*b.to = gpu.Some(v)
-		} else if b.n.seen && b.n.unresolved > 0 && len(a.Unmeasured) == 0 {
-			a.Unmeasured = append(a.Unmeasured, gpu.Unmeasured{Reading: "pcie_bytes", Reason: "counter_overflow"})
+		} else if reason := b.n.Reason(); reason != "" && len(a.Unmeasured) == 0 {
+			a.Unmeasured = append(a.Unmeasured, gpu.Unmeasured{Reading: "pcie_bytes", Reason: reason})
 		}
 	}
 	if a.MemoryBusy.Present() && a.MemoryBusy.Or(0) == 0 && c.integrated {
@@ -285,7 +286,7 @@ func (c *device) publish(clock float64, live bool) gpu.Activity {
 			a.Limited[reason] = gpu.Seconds(s)
 		}
 		for reason, n := range c.limited {
-			a.Limited[reason] = gpu.Seconds(n.total)
+			a.Limited[reason] = gpu.Seconds(n.Total)
 		}
 	}
 	return a
@@ -313,7 +314,7 @@ func (c *device) publishUnattributed() []gpu.Unattributed {
 		if u.hasBusy && c.act.method != "" {
 			row.Busy = gpu.Some(gpu.Seconds(u.busy))
 		}
-		if u.hasEnergy && c.energy.seen {
+		if u.hasEnergy && c.energy.Seen {
 			row.Energy = gpu.Some(gpu.Joules(u.energy))
 		}
 		if u.hasMemory {
@@ -342,7 +343,7 @@ func (c *device) publishErrors(live bool) []gpu.AttributionError {
 	if c.act.method != "" {
 		add("busy", c.act.busy, c.attributedBusy)
 	}
-	if c.energy.seen {
+	if c.energy.Seen {
 		add("energy", c.totalEnergy, c.attributedEnergy)
 	}
 	if live && c.medium != nil && c.medium.Memory.Present() {
@@ -383,7 +384,7 @@ func (l *Ledger) Containers() []gpu.ContainerGPU {
 				row.Busy = gpu.Some(gpu.Seconds(r.busy))
 				row.Observed = gpu.Some(gpu.Seconds(r.observed))
 			}
-			if c.energy.seen && (r.measured() || r.energy > 0) {
+			if c.energy.Seen && (r.measured() || r.energy > 0) {
 				row.Energy = gpu.Some(gpu.Joules(r.energy))
 			}
 		}

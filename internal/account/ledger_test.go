@@ -586,7 +586,7 @@ func TestProfilingAndCounters(t *testing.T) {
 		l.Advance(Poll{Elapsed: time.Duration(e) * time.Second, GPUs: []Reading{{Identity: id, Fast: &f}}})
 	}
 	half := gpu.Some(gpu.Ratio(.5))
-	advance(0, gpu.Fast{PCIeTransmit: gpu.Some(gpu.Bytes(wrap32 - 100)), Limited: map[gpu.LimitReason]gpu.Seconds{gpu.LimitPowerCap: 7}})
+	advance(0, gpu.Fast{PCIeTransmit: gpu.Some(gpu.Bytes(1<<32 - 100)), Limited: map[gpu.LimitReason]gpu.Seconds{gpu.LimitPowerCap: 7}})
 	advance(2, gpu.Fast{PCIeTransmit: gpu.Some(gpu.Bytes(100)), NVLinkReceive: gpu.Some(gpu.Bytes(5)),
 		Limited: map[gpu.LimitReason]gpu.Seconds{gpu.LimitPowerCap: 8},
 		GPM: gpu.Some(gpu.GPM{Window: 2 * time.Second, GraphicsActive: half, SMActive: half, TensorActive: half, FP16Active: half,

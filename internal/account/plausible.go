@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/account/counters"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
@@ -139,7 +140,7 @@ func (s *Filter) gpm(o *gpu.Opt[gpu.GPM], most float64) {
 		}
 	}
 	for _, m := range []*gpu.Opt[float64]{&g.PCIeTransmit, &g.PCIeReceive} {
-		within(s, "gpm", m, 0, pcieCounter.maxRate)
+		within(s, "gpm", m, 0, counters.PCIe.MaxRate)
 	}
 	*o = gpu.Some(g)
 }

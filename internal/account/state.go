@@ -3,6 +3,7 @@ package account
 import (
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/account/counters"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
@@ -162,10 +163,10 @@ type device struct {
 	// distinct is true once samples of compute instances proved to be of each alone.
 	distinct bool
 
-	energy                           counter
-	pcieOut, pcieIn                  wrapping
-	nvlinkOut, nvlinkIn              counter
-	limited                          map[gpu.LimitReason]*counter
+	energy                           counters.Counter
+	pcieOut, pcieIn                  counters.Wrapping
+	nvlinkOut, nvlinkIn              counters.Counter
+	limited                          map[gpu.LimitReason]*counters.Counter
 	sampled                          map[gpu.LimitReason]float64 // limits that the driver does not count
 	seconds                          map[gpu.TimeState]float64
 	idleWatts                        float64

@@ -48,7 +48,8 @@ func activity() Group {
 				})},
 			{Name: "gpu_unmeasured_info", Scope: ScopeGPU,
 				Help: "Readings that are not exported because their values would be wrong. pcie_bytes: 32-bit counters overflow " +
-					"between polls, without GPM metrics to resolve that. memory_busy: the driver of an integrated GPU always " +
+					"between polls; counter_overflow, without GPM metrics to resolve that; gpm_mismatch, with GPM metrics that " +
+					"do not agree with the counters. memory_busy: the driver of an integrated GPU always " +
 					"reports 0. memory: what NVML reports is not the GPU's: own_limit, the exporter's cgroup has a memory limit; " +
 					"wrapped_library, another library intercepts NVML; total_too_small, it contradicts an earlier total, or " +
 					"both the product name and the size of BAR1. sensors: power, temperatures, clocks and utilization are frozen: " +

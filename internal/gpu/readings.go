@@ -50,6 +50,9 @@ type GPM struct {
 	FP32Active, FP16Active    Opt[Ratio]    // ids 12, 13
 	// PCIeTransmit and PCIeReceive are bytes per second: ids 20, 21. They resolve the overflows of the PCIe counters.
 	PCIeTransmit, PCIeReceive Opt[float64]
+	// PCIeTransmitted and PCIeReceived are the driver's own sums since reboot, from R595 on: ids 255, 256. The header has
+	// no unit; they count as bytes where that agrees with the counters of 32 bits.
+	PCIeTransmitted, PCIeReceived Opt[float64]
 }
 
 // Fast is the fast poll group of one GPU: one field-value batch, the rings since the last read, one GPM pair.

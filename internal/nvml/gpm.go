@@ -232,6 +232,9 @@ func (c *GPU) metrics(p *gpm.Pair, of subject, window time.Duration, to *gpu.Opt
 			}
 			return ret
 		}})
+	if ret == nvml.ERROR_INVALID_ARGUMENT && of.gi == wholeGPU && p.DropSums() {
+		return nvml.SUCCESS // a driver that refuses the whole for an ID that is newer than it; the next poll has none
+	}
 	if ret != nvml.SUCCESS {
 		return ret
 	}

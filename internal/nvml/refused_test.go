@@ -88,8 +88,10 @@ func leaves(to map[string]string, path string, v reflect.Value) {
 		for i := range v.Len() {
 			leaves(to, fmt.Sprintf("%s[%d]", path, i), v.Index(i))
 		}
+	case reflect.Float64:
+		to[path] = fmt.Sprintf("%.9g", v.Float()) // a sum is as precise as the time at which the fake evaluates it
 	default:
-		if !v.IsZero() || v.Kind() == reflect.Float64 {
+		if !v.IsZero() {
 			to[path] = fmt.Sprint(v)
 		}
 	}

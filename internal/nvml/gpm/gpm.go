@@ -24,8 +24,8 @@ const (
 var metrics = []struct {
 	id nvml.GpmMetricId
 	at func(*gpu.GPM) *gpu.Opt[gpu.Ratio]
-	// rate is in place of at for what is measured in MiB/s, of the GPU alone.
-	rate func(*gpu.GPM) *gpu.Opt[float64]
+	// rate is in place of at for what is measured in MiB/s, sum for what is counted since reboot, of the GPU alone.
+	rate, sum func(*gpu.GPM) *gpu.Opt[float64]
 }{
 	{id: nvml.GPM_METRIC_GRAPHICS_UTIL, at: func(g *gpu.GPM) *gpu.Opt[gpu.Ratio] { return &g.GraphicsActive }},
 	{id: nvml.GPM_METRIC_SM_UTIL, at: func(g *gpu.GPM) *gpu.Opt[gpu.Ratio] { return &g.SMActive }},
@@ -38,6 +38,9 @@ var metrics = []struct {
 	{id: nvml.GPM_METRIC_FP16_UTIL, at: func(g *gpu.GPM) *gpu.Opt[gpu.Ratio] { return &g.FP16Active }},
 	{id: nvml.GPM_METRIC_PCIE_TX_PER_SEC, rate: func(g *gpu.GPM) *gpu.Opt[float64] { return &g.PCIeTransmit }},
 	{id: nvml.GPM_METRIC_PCIE_RX_PER_SEC, rate: func(g *gpu.GPM) *gpu.Opt[float64] { return &g.PCIeReceive }},
+	// "The PCIe TX traffic since reboot" (nvml.h of CUDA 13.4, in go-nvml v0.13.4-0); R580 and older have IDs below 210.
+	{id: nvml.GPM_METRIC_PCIE_TX, sum: func(g *gpu.GPM) *gpu.Opt[float64] { return &g.PCIeTransmitted }},
+	{id: nvml.GPM_METRIC_PCIE_RX, sum: func(g *gpu.GPM) *gpu.Opt[float64] { return &g.PCIeReceived }},
 }
 
 // Pair is two samples of one subject, used in turn.
@@ -46,6 +49,7 @@ type Pair struct {
 	Taken   time.Time // when the newest was taken; zero: there is none
 	newest  int
 	dropped [16]bool // metrics that the subject does not offer, by their place in metrics
+	noSums  bool
 }
 
 // Early reports whether it is too early for another sample.
@@ -72,6 +76,13 @@ func (p *Pair) Add(now time.Time, longest time.Duration) (window time.Duration, 
 // Reset makes the next sample the first of a pair.
 func (p *Pair) Reset() { p.Taken = time.Time{} }
 
+// DropSums leaves the sums since reboot out for good; false if they were left out before.
+func (p *Pair) DropSums() bool {
+	was := p.noSums
+	p.noSums = true
+	return !was
+}
+
 // Retry makes all metrics be read once more.
 func (p *Pair) Retry() { p.dropped = [16]bool{} }
 
@@ -86,7 +97,7 @@ type Request struct {
 func (r *Request) Fill(p *Pair, rates bool) bool {
 	r.Metrics, r.place = r.Metrics[:0], r.place[:0]
 	for i, m := range metrics {
-		if p.dropped[i] || m.rate != nil && !rates {
+		if p.dropped[i] || m.at == nil && !rates || m.sum != nil && p.noSums {
 			continue
 		}
 		r.Metrics, r.place = append(r.Metrics, nvml.GpmMetric{MetricId: uint32(m.id)}), append(r.place, i)
@@ -107,10 +118,13 @@ func (r *Request) Read(p *Pair, window time.Duration, refused func(nvml.Return) 
 		if math.IsNaN(m.Value) || math.IsInf(m.Value, 0) {
 			continue
 		}
-		if metrics[i].rate != nil {
-			*metrics[i].rate(&g) = gpu.Some(m.Value * (1 << 20))
-		} else {
-			*metrics[i].at(&g) = gpu.Some(gpu.Ratio(m.Value / 100))
+		switch of := metrics[i]; {
+		case of.rate != nil:
+			*of.rate(&g) = gpu.Some(m.Value * (1 << 20))
+		case of.sum != nil:
+			*of.sum(&g) = gpu.Some(m.Value)
+		default:
+			*of.at(&g) = gpu.Some(gpu.Ratio(m.Value / 100))
 		}
 		known = true
 	}
