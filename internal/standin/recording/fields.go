@@ -2,6 +2,7 @@ package recording
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -69,7 +70,11 @@ func (d *device) writeFields() {
 			v = scenario.Code("NO_DATA").Noted("the value is not a finite number")
 		default:
 			v = scenario.Numbers(spellable(f.Value, f.Type)).Typed(f.Type)
-			if sum, grew := growing(first[a].Value, f.Value, f.at-first[a].at); grew && counts(a.id) {
+			sum, grew := growing(first[a].Value, f.Value, f.at-first[a].at)
+			if metric, ok := overflows[a.id]; ok {
+				sum, grew = d.overflowing(metric, first[a].Value, f.Value, f.at-first[a].at, sum, grew)
+			}
+			if grew && counts(a.id) {
 				v = scenario.Numbers(sum).Typed(f.Type)
 			}
 		}
@@ -98,6 +103,41 @@ func growing(from, to string, over float64) (sum string, grew bool) {
 		return "", false
 	}
 	return fmt.Sprintf("%d + %s*t", a, short(float64(b-a)/over)), true
+}
+
+// overflows are the fields of 32 bits that overflow between two polls, PCIe bytes sent and received, and the GPM metric that
+// has their rate in MiB/s.
+var overflows = map[uint32]uint32{197: 20, 198: 21}
+
+// overflowing is growing for a counter of 32 bits, where the journal has its mean rate.
+func (d *device) overflowing(metric uint32, from, to string, over float64, sum string, grew bool) (string, bool) {
+	const wrap = 1 << 32
+	a, err := strconv.ParseUint(from, 10, 32)
+	b, err2 := strconv.ParseUint(to, 10, 32)
+	rate, known := d.meanMetric(metric)
+	if err != nil || err2 != nil || !known || over <= 0 {
+		return sum, grew
+	}
+	step := float64((b - a) % wrap)
+	step += wrap * max(0, math.Round((rate*(1<<20)*over-step)/wrap))
+	return fmt.Sprintf("%d + %s*t", a, short(step/over)), true
+}
+
+// meanMetric is the mean of a GPM metric of the whole GPU.
+func (d *device) meanMetric(id uint32) (mean float64, known bool) {
+	n := 0.0
+	for _, line := range d.calls["nvmlGpmMetricsGet"] {
+		var metrics []journal.Metric
+		if len(line.Args) != 1 || line.Args[0] >= 0 || !decode(line, &metrics) {
+			continue
+		}
+		for _, m := range metrics {
+			if m.ID == id && m.Value != nil {
+				mean, n = mean+*m.Value, n+1
+			}
+		}
+	}
+	return mean / n, n > 0
 }
 
 func (d *device) writeEnergy() {
