@@ -264,10 +264,10 @@ func (r *reader) addNotes(doc *document.Document, f *fleet, versions []string) {
 	}
 	if len(removed) > 0 {
 		r.note("nodes_removed", "Without samples for more than %s until the end, and so counted as removed: %s.",
-			units.Duration(r.opt.RemovedAfter), units.Few(slices.Compact(removed)))
+			units.Duration(r.opt.RemovedAfter), units.Few(slices.Compact(removed), 8))
 	}
 	if len(joined) > 0 {
-		r.note("nodes_joined", "First seen within the period, and expected from then on: %s.", units.Few(slices.Compact(joined)))
+		r.note("nodes_joined", "First seen within the period, and expected from then on: %s.", units.Few(slices.Compact(joined), 8))
 	}
 	list := r.opt.Prices
 	if list == nil {

@@ -203,7 +203,7 @@ func (f *fleet) unknown(requests bool) string {
 func (f *fleet) account(nodes []*nodeGPUs, list *prices.List) document.Account {
 	h := f.p.StepHours()
 	var a document.Account
-	var joules float64
+	var joules, cost float64
 	energy := false
 	for _, n := range nodes {
 		a.States.Plus(n.states, h)
@@ -218,6 +218,7 @@ func (f *fleet) account(nodes []*nodeGPUs, list *prices.List) document.Account {
 				a.StateCost = &document.States{}
 			}
 			a.StateCost.Plus(n.states, h*per)
+			cost += per * n.reclaimable
 		}
 	}
 	a.GPUs = over(a.Hours, f.p.Hours())
@@ -228,7 +229,7 @@ func (f *fleet) account(nodes []*nodeGPUs, list *prices.List) document.Account {
 		a.EnergyCost = list.Energy(*a.EnergyKWh)
 	}
 	if a.StateCost != nil {
-		a.Cost = pointer(a.StateCost.Sum())
+		a.Cost, a.ReclaimableCost = pointer(a.StateCost.Sum()), &cost
 	}
 	return a
 }

@@ -284,9 +284,9 @@ func (a *analysis) giveBack(f *fleet, g *fleetNodes) *document.Advice {
 		hours += f.nodes[nodeKey{g.key.cluster, name, g.key.model}].expected * a.p.StepHours()
 	}
 	ad := a.advice(g.key, document.AdviseConsolidate, "half_empty_nodes", hours, "medium")
-	ad.SavedGPUs, ad.Saving, ad.Replay, ad.Validation = h.Left[0]-h.Left[n], document.SavesNodes, a.replayed(r), validation
+	ad.Nodes, ad.SavedGPUs, ad.Saving, ad.Replay, ad.Validation = n, h.Left[0]-h.Left[n], document.SavesNodes, a.replayed(r), validation
 	names := slices.Sorted(slices.Values(order[:n]))
-	ad.Title = fmt.Sprintf("Give back %s of %s: %s", units.Count(float64(n), "node"), g.key.model, units.Few(names))
+	ad.Title = fmt.Sprintf("Give back %s of %s: %s", units.Count(float64(n), "node"), g.key.model, units.Few(names, 8))
 	ad.Evidence = fmt.Sprintf("%d pods of the period, placed on the other %s with %.0f GPUs, would all have run: %s. "+
 		"%.0f GPUs were allocated at the busiest time.", r.Placed, units.Count(float64(len(order)-n), "node"), h.Left[n],
 		waited(r, a.p), g.peak)
@@ -299,7 +299,7 @@ func (a *analysis) giveBack(f *fleet, g *fleetNodes) *document.Advice {
 			"with one less, ", waited(g.Without(order[:needless+1], first, steps, -1), a.p))
 	}
 	if kept := g.Kept(); len(kept) > 0 {
-		ad.Evidence += " Kept: no two replicas on one node, which was always so, of " + units.Few(kept) + "."
+		ad.Evidence += " Kept: no two replicas on one node, which was always so, of " + units.Few(kept, 8) + "."
 	}
 	if doubt != "" {
 		ad.Confidence, ad.Evidence = "low", ad.Evidence+" Confidence is low: "+doubt+"."

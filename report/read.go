@@ -349,10 +349,10 @@ func (r *reader) kubernetes(ctx context.Context, f *fleet) error {
 	}
 	if len(silent) > 0 {
 		r.note("nodes_without_exporter", "Kubernetes has GPUs on nodes that no exporter reports, counted as not reported: %s.",
-			units.Few(silent))
+			units.Few(silent, 8))
 	}
 	if len(short) > 0 {
-		r.note("gpus_not_offered", "The kubelet offers fewer GPUs than there are: %s.", units.Few(short))
+		r.note("gpus_not_offered", "The kubelet offers fewer GPUs than there are: %s.", units.Few(short, 8))
 	}
 	return err
 }

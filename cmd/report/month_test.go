@@ -171,10 +171,10 @@ func TestPlans(t *testing.T) {
 	// A month by name has its own hours: this one 672, which cost 10,752.
 	report("this-month", "gpus: [{model: '*', per_hour: 2}]", "--format=short", "--out="+dir+"/month.txt")
 	// Eight GPUs: 384 EUR of two days, 11,688 of a month. 4.4 of 8 are busy.
-	money := []string{"11,688 USD", "117 %", "192 USD", "384 USD", "Goal: 50 % busy. Reached: 55 %; 48 of 48 parts"}
+	money := []string{"11,688 USD", "exceeded by 1,688 USD", "192 USD", "384 USD", "Goal: 50 % busy. Reached: 55 %; 48 of 48 parts"}
 	for file, wants := range map[string][]string{"gpu-report.html": append(money, `class="goal"`), "gpu-report.md": money,
 		"gpu-report.txt": money, "gpu-report.csv": {"projection,", "11688,", "change,", "trend,"},
-		"short.txt":       {"(125 USD, before 62.40 USD)", "11,688 USD", "117 % of the budget", "Goal: 50 %"},
+		"short.txt":       {"(125 USD, before 62.40 USD)", "11,688 USD", "budget: exceeded by 1,688 USD", "Goal: 50 %"},
 		"month.txt":       {"a month at this rate: 10,752 USD"},
 		"gpu-report.json": {`"cost_per_month": 11688`, "budget of typo", "of other prices (" + reporttest.Model}} {
 		text, err := os.ReadFile(dir + "/" + file)

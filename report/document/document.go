@@ -180,6 +180,8 @@ type Account struct {
 	Difference float64 `json:"difference"`
 	// Reclaimable is the part of idle in periods of 30 minutes and longer.
 	Reclaimable float64 `json:"reclaimable_idle"`
+	// ReclaimableCost is that of Reclaimable, at the prices of the nodes.
+	ReclaimableCost *float64 `json:"reclaimable_cost,omitempty"`
 	// Beyond is the part of busy beyond the allocation: on time-sliced GPUs a container may use more than its share.
 	// Unattributed is busy time of no container.
 	Beyond       float64 `json:"beyond_allocation"`
@@ -314,16 +316,17 @@ type Advice struct {
 	// Saving is the kind of what is saved: freed (that others could use; no invoice changes), nodes (given back, which
 	// an invoice shows) or queue (waiting pods that would have run). Kinds are never added up.
 	Saving string `json:"saving"`
-	// SavedHours are GPU-hours of the period; SavedGPUs the same as GPUs. Cumulated are the hours of all advice of the
+	// SavedHours are GPU-hours of the period; SavedGPUs the same as GPUs, Nodes those given back. Cumulated are the hours of all advice of the
 	// kind up to this one, but for that of low confidence, which comes last.
 	SavedHours float64  `json:"saved_hours"`
 	SavedGPUs  float64  `json:"saved_gpus"`
+	Nodes      int      `json:"nodes,omitempty"`
 	Cumulated  float64  `json:"cumulated_hours"`
 	SavedCost  *float64 `json:"saved_cost,omitempty"`
 	// MonthHours and MonthCost are what a month saves from now on.
 	MonthHours float64  `json:"saved_hours_per_month"`
 	MonthCost  *float64 `json:"saved_cost_per_month,omitempty"`
-	// Owner is who can do it: the group or the namespace of the workload. Effort is what the change costs.
+	// Owner is who can do it: the group or the namespace of the workload, or the cluster administrator. Effort is what the change costs.
 	Owner  string `json:"owner,omitempty"`
 	Effort string `json:"effort"`
 	// Query is the PromQL of the demand, or of the hours, behind it.

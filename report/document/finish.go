@@ -12,6 +12,9 @@ import (
 // MeanMonth is the length of a month on average, in hours.
 const MeanMonth = 365.25 * 24 / 12
 
+// Operator is the owner of advice about nodes and GPUs.
+const Operator = "cluster administrator"
+
 // Finish rounds every figure, so that servers that differ in the last digits give equal documents, ranks workloads and
 // advice, and adds what follows from them.
 func (d *Document) Finish() {
@@ -30,6 +33,7 @@ func (d *Document) Finish() {
 	sums := map[string]float64{}
 	for i := range d.Advice {
 		a := &d.Advice[i]
+		a.Owner = Operator
 		if w := workloads[a.Workload]; w != nil {
 			a.Owner, a.Query = cmp.Or(w.Group, w.Namespace), w.Query
 		}
@@ -56,21 +60,18 @@ func unsureLast(a Advice) int {
 	return 0
 }
 
-// Saved adds up the advice of one kind, without that of low confidence.
-func (d *Document) Saved(kind string) (hours, cost, monthCost float64) {
+// Saved adds up the advice of one kind, without that of low confidence: of the period, and of a month from now on.
+func (d *Document) Saved(kind string) (hours, monthHours, monthCost float64) {
 	for _, a := range d.Advice {
-		if a.Saving != kind || a.Unsure() {
-			continue
-		}
-		hours += a.SavedHours
-		if a.SavedCost != nil {
-			cost += *a.SavedCost
-		}
-		if a.MonthCost != nil {
-			monthCost += *a.MonthCost
+		if a.Saving == kind && !a.Unsure() {
+			hours += a.SavedHours
+			monthHours += a.MonthHours
+			if a.MonthCost != nil {
+				monthCost += *a.MonthCost
+			}
 		}
 	}
-	return hours, cost, monthCost
+	return hours, monthHours, monthCost
 }
 
 // significant rounds to nine significant digits.

@@ -49,6 +49,8 @@ func Sum(rows []*Workload, hours float64, list Prices, of func(*Workload) Accoun
 				a.StateCost = &States{}
 			}
 			a.StateCost.Plus(own, per)
+			cost := per * r.Reclaimable
+			add(&a.ReclaimableCost, &cost)
 		}
 	}
 	out := make([]Account, 0, len(sums))

@@ -133,17 +133,18 @@ func accountColumns(d *document.Document, l level) []column[account] {
 		number("beyond_allocation", "", func(a account) float64 { return a.Beyond }, units.Hours),
 		number("reclaimable_idle", "Reclaimable, h", func(a account) float64 { return a.Reclaimable }, units.Hours),
 		number("coverage", "", func(a account) float64 { return a.Coverage }, units.Ratio))
-	energy, cost, unused := "", "", ""
+	energy, cost, reclaimable := "", "", ""
 	if d.Fleet.EnergyKWh != nil {
 		energy = "Energy, kWh"
 	}
 	if d.Fleet.Cost != nil {
-		cost, unused = "Cost", "Unused cost"
+		cost, reclaimable = "Cost", "Reclaimable cost"
 	}
 	return append(columns,
 		optional("energy_kwh", energy, func(a account) *float64 { return a.EnergyKWh }, units.Hours),
 		optional("cost", cost, func(a account) *float64 { return a.Cost }, in(d)),
-		optional("unused_cost", unused, unusedCost, in(d)),
+		optional("unused_cost", "", unusedCost, in(d)),
+		optional("reclaimable_cost", reclaimable, func(a account) *float64 { return a.ReclaimableCost }, in(d)),
 		label("query", "", func(a account) string { return a.Query }))
 }
 
@@ -221,6 +222,7 @@ func adviceColumns(d *document.Document) []column[advice] {
 		label("evidence", "Reason", func(a advice) string { return a.Evidence }),
 		label("saving", "Saves", func(a advice) string { return kind[a.Saving] }),
 		number("saved_hours", "GPU-hours", func(a advice) float64 { return a.SavedHours }, units.Hours),
+		{"nodes", "", nil, func(a advice) any { return float64(a.Nodes) }},
 		number("cumulated_hours", "Cumulated", func(a advice) float64 { return a.Cumulated }, units.Hours),
 		optional("saved_cost", saves, func(a advice) *float64 { return a.SavedCost }, in(d)),
 		optional("saved_cost_per_month", month, func(a advice) *float64 { return a.MonthCost }, in(d)),
@@ -241,6 +243,23 @@ func adviceColumns(d *document.Document) []column[advice] {
 			return ""
 		}},
 		label("query", "", func(a advice) string { return a.Query }),
+	}
+}
+
+// decisionColumns are those of the first lines of a report.
+func decisionColumns() []column[*decision] {
+	type row = *decision
+	return []column[row]{
+		label("", "Decision", func(x row) string { return x.Action }),
+		label("", "Owner", func(x row) string { return x.Owner }),
+		label("", "Confidence", func(x row) string { return x.sure() }),
+		label("", "Per month", func(x row) string { return x.Saves }),
+		optional("", "Nodes", func(x row) *float64 {
+			if n := float64(x.Nodes); n > 0 {
+				return &n
+			}
+			return nil
+		}, units.Whole),
 	}
 }
 
@@ -283,7 +302,7 @@ func projectionColumns(d *document.Document) []column[*document.Projection] {
 	type row = *document.Projection
 	budget, used := "", ""
 	if slices.ContainsFunc(d.Projections, func(p document.Projection) bool { return p.Budget != nil }) {
-		budget, used = "Budget", "Of the budget"
+		budget, used = "Budget", "Used of it"
 	}
 	return []column[row]{
 		label("level", "", func(row) string { return "projection" }),
@@ -292,13 +311,19 @@ func projectionColumns(d *document.Document) []column[*document.Projection] {
 		number("unused_cost_per_month", "Unused cost", func(p row) float64 { return p.UnusedCost }, in(d)),
 		number("saved_cost_per_month", "Advice saves", func(p row) float64 { return p.Saved }, in(d)),
 		optional("budget_per_month", budget, func(p row) *float64 { return p.Budget }, in(d)),
-		label("", used, func(p row) string {
-			if p.Budget == nil || *p.Budget == 0 {
-				return "–"
-			}
-			return units.Share(p.Cost, *p.Budget)
-		}),
+		label("", used, func(p row) string { return ofBudget(d, p) }),
 	}
+}
+
+// ofBudget compares a month with its budget.
+func ofBudget(d *document.Document, p *document.Projection) string {
+	switch {
+	case p.Budget == nil || *p.Budget == 0:
+		return "–"
+	case p.Cost > *p.Budget:
+		return "exceeded by " + in(d)(p.Cost-*p.Budget)
+	}
+	return units.Share(p.Cost, *p.Budget)
 }
 
 func about(a advice) string {

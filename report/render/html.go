@@ -27,6 +27,8 @@ const plotted = 400
 type page struct {
 	D         *document.Document
 	Priced    bool
+	Decisions table
+	Sums      string
 	Tiles     []tile
 	States    table
 	Trend     template.HTML
@@ -141,8 +143,8 @@ func number64(x any) *float64 {
 }
 
 func newPage(d *document.Document, o Options) *page {
-	p := &page{D: d, Priced: d.Fleet.Cost != nil, Tiles: tiles(d), Trend: trend(d),
-		Month: tableOf(projectionColumns(d), d.Projections)}
+	p := &page{D: d, Priced: d.Fleet.Cost != nil, Tiles: tiles(d), Trend: trend(d), Sums: sums(d),
+		Decisions: tableOf(decisionColumns(), decisions(d)), Month: tableOf(projectionColumns(d), d.Projections)}
 	if d.Comparison != nil {
 		p.Changes = tableOf(changeColumns(d), d.Comparison.Changes)
 	}
@@ -199,44 +201,27 @@ func newPage(d *document.Document, o Options) *page {
 	return p
 }
 
-// tiles are the figures at the top of the page.
+// tiles are the figures below the decisions: what somebody could act on, apart from pauses within work.
 func tiles(d *document.Document) []tile {
-	f, amount := &d.Fleet, in(d)
-	unused := f.States.Unused()
-	out := []tile{
-		{units.Share(f.States.Busy, f.Hours), "of all GPU-hours busy"},
-		{units.Hours(unused), "unused GPU-hours (gap and idle), those of " +
-			units.GPUs(unused/max(d.Period.Hours, 1e-9)) + " GPUs"},
-		{units.Hours(f.Reclaimable), "of them idle for 30 minutes and longer at a time"},
-	}
-	for _, x := range []struct{ kind, label string }{
-		{document.SavesHours, "GPU-hours that the advice would have freed for others, which changes no invoice"},
-		{document.SavesNodes, "GPU-hours of nodes that could be given back"},
-		{document.SavesQueue, "GPU-hours of waiting pods that would have run"},
-	} {
-		hours, cost, _ := d.Saved(x.kind)
-		if cost > 0 {
-			x.label += ", worth " + amount(cost)
+	f := &d.Fleet
+	figure := func(of func(*document.Account) (hours, cost float64), what, which string) tile {
+		hours, cost := of(f)
+		if f.Cost == nil {
+			return tile{units.Hours(hours) + " GPU-hours", what + ": " + which}
 		}
-		if hours > 0 {
-			out = append(out, tile{units.Hours(hours), x.label})
-		}
+		return tile{in(d)(cost), "of " + in(d)(*f.Cost) + " " + what + ": " + units.Hours(hours) + " GPU-hours " + which}
 	}
-	if f.Cost != nil {
-		lost := f.StateCost.Unused() + f.StateCost.Unallocated + f.StateCost.Unavailable
-		out = append(out, tile{amount(lost), "of " + amount(*f.Cost) +
-			" for unused, unallocated and unavailable hours"})
-	}
+	out := []tile{{units.Share(f.States.Busy, f.Hours), "of " + units.Hours(f.Hours) + " GPU-hours busy"},
+		figure(actionable, "to act on", "idle for 30 minutes and longer, unallocated or unavailable"),
+		figure(pauses, "in pauses within work", "without a kernel for less than 30 minutes")}
 	if f.EnergyKWh != nil {
 		unit := "kWh"
 		if f.EnergyCost != nil {
-			unit += ", " + amount(*f.EnergyCost)
+			unit += ", " + in(d)(*f.EnergyCost)
 		}
 		out = append(out, tile{units.Hours(*f.EnergyKWh), unit})
 	}
-	return append(out, tile{units.Ratio(f.Coverage),
-		strings.ToLower(catalog.Coverage.Word) + "; the states differ from the " +
-			"expected GPU-hours by " + units.Difference(d.Checks.Difference)})
+	return append(out, tile{units.Ratio(f.Coverage), strings.ToLower(catalog.Coverage.Word) + " of the GPU-hours"})
 }
 
 // stack draws states as one bar. Every text in it is made here, of numbers and the words of the states.

@@ -31,7 +31,7 @@ func sample(names []string) *document.Document {
 	name := func() string { i++; return names[i%len(names)] }
 	c := document.States{Busy: 400, Gap: 50, Idle: 250, Unallocated: 150, Unavailable: 20, Unknown: 30, NotReported: 100}
 	account := document.Account{GPUs: 10, Hours: 1000, States: c, Reclaimable: 200, Coverage: 0.87, EnergyKWh: pointer(120),
-		Cost: pointer(2500), StateCost: &c, EnergyCost: pointer(20)}
+		Cost: pointer(2500), ReclaimableCost: pointer(240), StateCost: &c, EnergyCost: pointer(20)}
 	of := func(change func(*document.Account)) document.Account { a := account; change(&a); return a }
 	d := &document.Document{Schema: document.Schema, Generated: at.Add(101 * time.Hour),
 		Period:  document.Span{From: at, To: at.Add(100 * time.Hour), StepSeconds: 300, Hours: 100},
@@ -52,6 +52,10 @@ func sample(names []string) *document.Document {
 		d.Nodes = append(d.Nodes, of(func(a *document.Account) { a.Cluster, a.Node, a.Model = name(), name(), name() }))
 		d.Namespaces = append(d.Namespaces, of(func(a *document.Account) { a.Namespace = name() }))
 	}
+	d.Advice = append(d.Advice, document.Advice{Code: "consolidate", Reason: "half_empty_nodes", Model: name(), Nodes: 2, SavedHours: 1600,
+		SavedGPUs: 16, SavedCost: pointer(4000), MonthHours: 11688, MonthCost: pointer(29220), Saving: "nodes", Owner: document.Operator,
+		Title: "Give back 2 nodes of x: a, b", Evidence: "All pods would have run.", Confidence: "medium", Change: "kubectl drain a b",
+		ChangeIn: "node pool", Risk: "medium", Effort: "The nodes are drained."})
 	for k := range len(names) + 2 {
 		last := at.Add(time.Hour)
 		w := document.Workload{ID: name() + "/" + string(rune('a'+k)), Namespace: name(), Kind: name(), Name: name(),
@@ -73,7 +77,11 @@ func sample(names []string) *document.Document {
 				Alternatives: "Nothing is smaller.",
 				SavedHours:   80, SavedGPUs: 0.8, SavedCost: pointer(240), Risk: "low", Confidence: "medium",
 				Change: "kubectl delete pod " + w.Name + "\n```\n# x", ChangeIn: "shell",
+				Saving: "freed", Owner: w.Namespace, MonthHours: 584, MonthCost: pointer(1752), Effort: "The pods are stopped.",
 				Validation: &document.Validation{TrainHours: 70, TestHours: 30, Size: "no GPU"}})
+			if k == 2 {
+				d.Advice[len(d.Advice)-1].Confidence = "low"
+			}
 		} else {
 			w.NoAdvice, w.NoAdviceReason = "used_well", "it is used well"
 			w.Plot, w.MemoryPeak, w.BusyMean = nil, nil, nil
@@ -186,7 +194,7 @@ func TestCSVAndShort(t *testing.T) {
 	for level, cells := range map[string]map[string]string{
 		"fleet":    {"hours": "1000", "query": ""},
 		"workload": {"workload": "alpha", "gpus": "1"},
-		"advice": {"advice": "release", "saved_hours": "80", "saved_cost": "240", "confidence": "medium",
+		"advice": {"advice": "release", "saved_hours": "80", "saved_cost": "240", "confidence": "low",
 			"title": "Release 1 GPU of alpha"},
 		"trend":      {"from": "2026-02-04T18:00:00Z", "hours": "100", "busy": "49", "unallocated": "21"},
 		"projection": {"title": "alpha", "cost_per_month": "7305", "unused_cost_per_month": "900", "saved_cost_per_month": "400"},
@@ -199,12 +207,14 @@ func TestCSVAndShort(t *testing.T) {
 		}
 	}
 	text := written(t, d, "short")
-	if n := strings.Count(text, "\n"); n < 8 || n > 20 || !strings.Contains(text, "allocated and unused 30 %") ||
-		!strings.Contains(text, "- alpha: 300 of 1,000 GPU-hours unused") ||
-		!strings.Contains(text, "1. Release 1 GPU of alpha") ||
+	if n := strings.Count(text, "\n"); n < 8 || n > 20 || !strings.Contains(text, "\n410 EUR of 2,500 EUR to act on: 370 GPU-hours idle") ||
+		!strings.Contains(text, "\n1. Give back 2 nodes of alpha (cluster administrator): 29,220 EUR off the invoice per month, confidence medium\n"+
+			"2. Release 1 GPU of alpha (alpha): 1,752 EUR freed for others per month, confidence medium\n"+
+			"3. Release 1 GPU of alpha (alpha): 1,752 EUR freed for others per month, confidence low: a question\n"+
+			"All advice in a month: 29,220 EUR off the invoice; 1,752 EUR freed for others; 1 question in no sum.\n") ||
 		!strings.Contains(text, "Unused per day: 72 GPU-hours, before 96 (180 EUR, before 240 EUR); 1 recommendations done, 1 new\n"+
 			"Goal: 70 % busy. Reached: 40 %; 3 of 10 parts of the trend meet it.\n"+
-			"fleet, a month at this rate: 18,262 EUR, 122 % of the budget\n") {
+			"fleet, a month at this rate: 18,262 EUR, budget: exceeded by 3,262 EUR\n") {
 		t.Errorf("%d lines: %s", n, text)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/csv"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -76,6 +75,10 @@ func (w *outline) summary() {
 	if d.Goal != nil {
 		w.printf("%s\n", goal(d))
 	}
+	if rows := decisions(d); len(rows) > 0 {
+		list(w, "Decisions", decisionColumns(), rows)
+		w.printf("\n%s\n", sums(d))
+	}
 }
 
 // goal says how much of the goal was reached.
@@ -119,7 +122,7 @@ func writeTable(out io.Writer, d *document.Document, o Options) error {
 	}
 	w.summary()
 	w.parts()
-	w.printf("\nADVICE, largest saving first\n")
+	w.printf("\nADVICE, questions last\n")
 	for i := range d.Advice {
 		a := &d.Advice[i]
 		if o.Top > 0 && i >= o.Top {
@@ -315,35 +318,15 @@ func writeShort(out io.Writer, d *document.Document, o Options) error {
 	}
 	printf("GPU report, %s to %s %s: %s GPUs", units.Minute(d.Period.In(d.Period.From)), units.Minute(d.Period.In(d.Period.To)),
 		cmp.Or(d.Period.Zone, "UTC"), units.GPUs(f.GPUs))
-	unused := units.Hours(f.States.Unused()) + " GPU-hours"
-	if f.StateCost != nil {
-		unused += ", " + in(d)(f.StateCost.Unused()) + " of " + in(d)(*f.Cost)
+	for _, x := range tiles(d)[:3] {
+		printf("%s %s", x.Value, x.Label)
 	}
-	printf("Busy %s, allocated and unused %s (%s), unallocated %s", units.Share(f.States.Busy, f.Hours),
-		units.Share(f.States.Unused(), f.Hours), unused, units.Share(f.States.Unallocated, f.Hours))
-	owners := d.Namespaces
-	if len(d.Groups) > 0 {
-		owners = d.Groups
-	}
-	owners = slices.SortedStableFunc(slices.Values(owners), func(x, y document.Account) int {
-		return cmp.Compare(y.States.Unused(), x.States.Unused())
-	})
-	most := o.Top
-	if most == 0 || most > 5 {
-		most = 5
-	}
-	for _, a := range owners[:min(most, len(owners))] {
-		cost := ""
-		if a.StateCost != nil {
-			cost = ", " + in(d)(a.StateCost.Unused()) + " of " + in(d)(*a.Cost)
+	for i, x := range decisions(d) {
+		if o.Top == 0 || i < o.Top {
+			printf("%d. %s (%s): %s per month, confidence %s", i+1, units.Clean(x.Action), units.Clean(x.Owner), x.Saves, x.sure())
 		}
-		printf("- %s: %s of %s GPU-hours unused%s", units.Clean(a.Namespace+a.Group), units.Hours(a.States.Unused()),
-			units.Hours(a.Hours), cost)
 	}
-	for i := range d.Advice[:min(most, len(d.Advice))] {
-		a := &d.Advice[i]
-		printf("%d. %s (%s): saves %s", i+1, units.Clean(a.Title), units.Clean(a.Owner), saves(d, a))
-	}
+	printf("%s", sums(d))
 	if c := d.Comparison; c != nil && len(c.Changes) > 0 {
 		x, cost := c.Changes[0], ""
 		if x.UnusedCost != nil && x.UnusedCostBefore != nil {
@@ -359,7 +342,7 @@ func writeShort(out io.Writer, d *document.Document, o Options) error {
 		if over := p.Budget != nil && p.Cost > *p.Budget; i == 0 || over {
 			budget := ""
 			if p.Budget != nil {
-				budget = ", " + units.Share(p.Cost, *p.Budget) + " of the budget"
+				budget = ", budget: " + ofBudget(d, &p)
 			}
 			printf("%s, a month at this rate: %s%s", units.Clean(p.Name), in(d)(p.Cost), budget)
 		}

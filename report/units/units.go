@@ -133,10 +133,10 @@ func Sentence(parts ...string) string {
 	return strings.ToUpper(s[:1]) + s[1:] + "."
 }
 
-// Few lists some names.
-func Few(list []string) string {
-	if len(list) > 8 {
-		return fmt.Sprintf("%s and %d more", strings.Join(list[:8], ", "), len(list)-8)
+// Few lists some names, at most so many.
+func Few(list []string, most int) string {
+	if len(list) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(list[:most], ", "), len(list)-most)
 	}
 	return strings.Join(list, ", ")
 }

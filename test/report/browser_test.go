@@ -134,8 +134,21 @@ func TestPage(t *testing.T) {
 		name          string
 		width, height int64
 		dark          bool
-	}{{"report", 1360, 1500, false}, {"report-dark", 1360, 1500, true}, {"report-phone", 390, 1500, false}} {
+		media         string
+	}{{"report", 1440, 900, false, ""}, {"report-dark", 1440, 900, true, ""}, {"report-phone", 390, 844, false, ""},
+		{"report-print", 794, 1123, false, "print"}} {
 		open(t, ctx, at, view.width, view.height, view.dark)
+		if view.media != "" {
+			if err := chromedp.Run(ctx, emulation.SetEmulatedMedia().WithMedia(view.media)); err != nil {
+				t.Fatal(err)
+			}
+			if !evaluate[bool](t, ctx, `[...document.querySelectorAll('details.advice > .body')].every(x => x.offsetHeight > 40)`) {
+				t.Error("a command is not printed")
+			}
+		}
+		if low := evaluate[float64](t, ctx, `document.querySelector('.decisions').getBoundingClientRect().bottom`); low > float64(view.height) {
+			t.Errorf("%s: the decisions end %.0f pixels below the first screen", view.name, low-float64(view.height))
+		}
 		if over := evaluate[float64](t, ctx, `document.documentElement.scrollWidth - document.documentElement.clientWidth`); over > 0 {
 			t.Errorf("%s: the page is %v pixels wider than the screen", view.name, over)
 		}
