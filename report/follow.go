@@ -143,7 +143,7 @@ func (a *analysis) placement(f *fleet, g *fleetNodes, found []*finding, advised 
 	}
 	for i := range nodes {
 		if advised && nodes[i].Offers == replay.Whole {
-			nodes[i].Offers = replay.Mixed
+			nodes[i].Offers = replay.Spare // a device plugin shares all GPUs of a node or none
 		}
 	}
 	return nodes, pods

@@ -144,6 +144,12 @@ func refuted(budget float64, gpus int, change func(*fleet), found ...*finding) {
 	a.refute(f, a.byModel(f, found), found)
 }
 
+// another adds a node m with two GPUs.
+func another(f *fleet) {
+	n := f.node(nodeKey{"", "m", h100})
+	n.size, n.pool, n.expected = 2, "pool", 2*float64(f.p.Steps())
+}
+
 // Advice is withdrawn where its pods would have been throttled, or waited, for more than the budget, or one was evicted or never ran.
 func TestWhatAReplayRefutes(t *testing.T) {
 	two := []run{ran("a", "n", 1, 0, 100), ran("b", "n", 1, 0, 100)}
@@ -310,15 +316,15 @@ func TestWithdrawnAdviceRefutesOther(t *testing.T) {
 	}
 }
 
-// The figures are those of the placement in which all advice that stands is followed: x takes the second half of a GPU, and all of one once
-// that of y is withdrawn. A figure that the advice has already remains, and the higher of both throttled parts.
+// The figures are those of the placement in which all advice that stands is followed: x takes the second half of a GPU, and all of one on a
+// node of its own once that of y is withdrawn. A figure that the advice has already remains, and the higher of both throttled parts.
 func TestFiguresOfTheLastPlacement(t *testing.T) {
 	for _, old := range []*document.Replay{nil, {OccupiedHours: 7, Throttled: 0.0005}} {
 		x := advised("x", []run{ran("b", "n", 1, 0, 50)}, half("b", 0, 50, 0, 0, 0))
 		y := advised("y", []run{ran("a", "n", 1, 0, 50), ran("c", "n", 1, 50, 90), ran("d", "n", 1, 50, 90)},
 			half("a", 0, 50, 0, 0, 0), half("c", 50, 90, 90, 0.6, 0), half("d", 50, 90, 90, 0.6, 0))
 		x.advice[0].Replay = old
-		refuted(0.001, 3, nil, x, y)
+		refuted(0.001, 2, another, x, y)
 		if len(y.advice) > 0 || len(x.advice) != 1 {
 			t.Fatalf("%+v %+v", x.row, y.row)
 		}
@@ -352,12 +358,20 @@ func TestAdviceThatIsNotReplayed(t *testing.T) {
 	if refuted(0.001, 2, nil, x); len(x.advice) > 0 {
 		t.Error("what the others are compared with is not refuted")
 	}
-	// Workloads without advice are placed as they were: whole GPUs leave none to be shared by others of the same node.
-	y := advised("y", two(), busy...)
-	y.advice, y.row.Advice = nil, ""
-	z := advised("z", []run{ran("c", "n", 1, 0, 100)}, half("c", 0, 100, 100, 0.9, 0))
-	if refuted(0.001, 3, nil, y, z); len(z.advice) != 1 || z.advice[0].Replay.Throttled != 0 || z.advice[0].Replay.OccupiedHours != 100 {
-		t.Errorf("%+v", z.row)
+	// Workloads without advice are placed as they were: whole GPUs leave none to be shared by others of the same node, whose device plugin
+	// shares all GPUs or none.
+	for _, stands := range []bool{true, false} {
+		y := advised("y", two(), busy...)
+		y.advice, y.row.Advice = nil, ""
+		z, more := advised("z", []run{ran("c", "n", 1, 0, 100)}, half("c", 0, 100, 100, 0.9, 0)), another
+		if !stands {
+			more = nil
+		}
+		refuted(0.001, map[bool]int{true: 2, false: 3}[stands], more, y, z)
+		if !stands && z.row.NoAdvice != "refuted_by_replay" || stands && (len(z.advice) != 1 || z.advice[0].Replay.Throttled != 0 ||
+			z.advice[0].Replay.OccupiedHours != 100) {
+			t.Errorf("%t: %+v", stands, z.row)
+		}
 	}
 }
 

@@ -31,8 +31,11 @@ func TestFollow(t *testing.T) {
 		// Alone each is within the budget. Together they exceed the GPU in an hour of 240, for demand is known by the hour.
 		{"peaks on a shared GPU", 2, []job{small("a", spike, "a-0"), small("b", hourOf(0, 24, 0.2, 0), "b-0")},
 			map[string]string{"a": "refuted_by_replay", "b": "refuted_by_replay"}, "throttled in 0.42 % of the time", 0, 0},
-		{"a peak alone on its GPU", 2, []job{small("a", spike, "a-0"), small("b", hourOf(0, 24, 0.9, 0), "b-0")},
-			map[string]string{"a": "share", "b": "well_used"}, "", 1, 1},
+		// The device plugin shares all GPUs of a node or none.
+		{"beside a whole GPU", 2, []job{small("a", spike, "a-0"), small("b", hourOf(0, 24, 0.9, 0), "b-0")},
+			map[string]string{"a": "refuted_by_replay", "b": "well_used"}, "1 of 1 pods would have waited", 1, 1},
+		{"a peak alone on its node", 1, []job{small("a", spike, "a-0"), {name: "b", node: "n2", model: l40s, memory: 5 * gib,
+			busy: hourOf(0, 24, 0.9, 0), pods: []string{"b-0"}}}, map[string]string{"a": "share", "b": "well_used"}, "", 1, 1},
 		{"a pod of two GPUs", 2, []job{small("a", hourOf(0, 24, 0.05, 0), "a-0", "a-0")},
 			map[string]string{"a": "share"}, "", 2, 0},
 		{"idle pods", 4, []job{small("a", no, "a-0", "a-1", "a-2")}, map[string]string{"a": "release"}, "", 0, 0},
@@ -43,6 +46,9 @@ func TestFollow(t *testing.T) {
 			var s scene
 			s.node("n1", l40s, tt.gpus, states{"busy": tt.gpus}, nil)
 			for _, j := range tt.jobs {
+				if j.node != "" {
+					s.node(j.node, l40s, 1, states{"busy": 1}, nil)
+				}
 				s.job(j)
 			}
 			d := s.must(t, nil)

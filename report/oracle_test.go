@@ -27,9 +27,10 @@ func TestOracle(t *testing.T) {
 	s.allocate(ranks)
 	ranks.busy, ranks.gpus = no, []string{"GPU-idle"}
 	s.allocate(ranks)
-	// Node n2, 4 L40S: one of which a third is enough, and three that are used well.
-	s.node("n2", l40s, 4, states{"busy": 2.85, "gap": 1.15}, nil)
-	s.job(on("n2", l40s, "part", 10*gib, all(0.16), "part-0"))
+	// Node n2, 3 L40S that are used well; node s-9 of another pool, one of which a third is enough.
+	s.node("n2", l40s, 3, states{"busy": 2.69, "gap": 0.31}, nil)
+	s.node("s-9", l40s, 1, states{"busy": 0.16, "gap": 0.84}, nil)
+	s.job(on("s-9", l40s, "part", 10*gib, all(0.16), "part-0"))
 	s.job(on("n2", l40s, "well", 60*gib, all(0.9), "well-0", "well-1", "well-2"))
 	// Nodes a-3 to a-5 of a pool, 4 A100 each: a service of ten replicas that is busy as 1.8 GPUs.
 	for i := 3; i <= 5; i++ {

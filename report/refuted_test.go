@@ -85,9 +85,10 @@ func TestRefuted(t *testing.T) {
 		{name: "memory that only grows is a cache", jobs: []job{{pods: one, busy: hourOf(0, 24, 0.1, 0), grows: grows}},
 			advice: document.AdviseShrink, reason: "cached_memory", want: "assumed to need the 10.3 GiB with which it started",
 			level: "low", saved: 160},
-		{name: "bursts of seconds at full load", jobs: []job{{pods: one, memory: 5 * gib, busy: hourOf(0, 24, 0.083, 0)}},
+		{name: "bursts of seconds at full load", jobs: []job{{pods: one, node: "n3", memory: 5 * gib, busy: hourOf(0, 24, 0.083, 0)}},
 			more: func(s *scene) {
-				s.add(metric.RawPeak, map[string]string{"node": "n1", "uuid": "GPU-app-0"}, constant(1))
+				s.add(metric.RawPeak, map[string]string{"node": "n3", "uuid": "GPU-app-0"}, constant(1))
+				s.node("n3", h100, 1, states{"busy": 1}, nil)
 			}, advice: document.AdviseShare, reason: "low_activity", want: "1/4 of a GPU is enough", level: "medium", saved: 180},
 		{name: "bursts that use a twelfth of the SMs", jobs: []job{{pods: one, memory: 5 * gib, busy: hourOf(0, 24, 0.07, 0)}},
 			more: func(s *scene) {
