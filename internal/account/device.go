@@ -233,7 +233,7 @@ func (l *Ledger) readFast(c *device, f *gpu.Fast) (total increment, joules float
 		c.parts[0].added = total
 	}
 	c.act.sum(total, l.clock, l.now)
-	if c.weigh(f, first); len(by) > 0 {
+	if c.weigh(f, first, l.complete); len(by) > 0 {
 		c.weights, c.weightsAge = by, 0
 	}
 	return total, joules, hasEnergy, since
@@ -324,19 +324,21 @@ func (p *part) publishCompute(clock float64, live bool) []gpu.Activity {
 }
 
 // weigh stores the utilization samples of the processes. The driver records one process per sample of its ring, so only
-// the proportions are meaningful. A first reading covers past activity and is dropped.
-func (c *device) weigh(f *gpu.Fast, first bool) {
+// the proportions are meaningful. A first reading covers past activity and is dropped. Whether the driver leaves out
+// processes, which complete has by model, is the same for each GPU of a node.
+func (c *device) weigh(f *gpu.Fast, first bool, complete map[string]bool) {
 	samples, ok := f.Processes.Get()
 	if !ok {
 		return
 	}
-	c.weighable = true
-	c.weightsAge++
+	c.weighable, c.weightsAge = true, c.weightsAge+1
 	if !f.Busy.Present() || c.act.method != gpu.MethodRing {
 		c.explained = explained{} // there is nothing to compare with
 	} else {
 		c.explained.add(samples, c.act.rings[0].scratch, c.act.rings[0].limit(0))
 		x, resident := &c.explained, c.unlisted() > unlistedMemory
+		x.doubt.complete = x.doubt.complete || complete[c.id.Model]
+		complete[c.id.Model] = x.doubt.complete
 		if x.proven || resident && (x.doubt.proves(c.act.rings[0].limit(0)/2) || c.clock < c.hiddenUntil) {
 			c.hiddenUntil = c.clock + hiddenHold
 		}

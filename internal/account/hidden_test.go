@@ -83,7 +83,8 @@ func (d *sampling) processes(until int64) []gpu.ProcessSample {
 // A container that is alone on its GPU has no hidden work, whatever its load and whatever the driver leaves out of the
 // samples: processes of less than a percent, all processes in periods at whose end none was active, the pauses of an
 // idle GPU. Its processes are read up to two periods after the ring, and some reads fail. Where it uses managed memory, which
-// is in no process's figure, it loses no more than half a percent of its time.
+// is in no process's figure, it loses no more than half a percent of its time. So it is on each of two GPUs, of which what
+// one shows of the driver holds for the other.
 func TestContainerAloneHasNoHiddenWork(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 23))
 	one := func(in int) bool { return random.IntN(in) == 0 }
@@ -109,46 +110,57 @@ func TestContainerAloneHasNoHiddenWork(t *testing.T) {
 		load, bursts := []float64{0.005, 0.02, 0.1, 0.5, 0.9, 1}[random.IntN(6)], one(2)
 		longest := []int{3, 30, 600}[random.IntN(3)]
 		l := New(Options{})
-		at, on, left := int64(1e12), true, 0
+		at := int64(1e12)
+		devices := []*sampling{d, {random: d.random, period: d.period, present: d.present, truncated: d.truncated, omitted: d.omitted,
+			stops: d.stops}}
+		on, left := []bool{true, true}, []int{0, 0}
 		for step := 0; float64(step)*poll < 600; step++ {
-			for end := at + int64(poll*1e6); at < end; at += d.period {
-				if left--; bursts && left < 0 {
-					on, left = !on, random.IntN(longest)
+			begin := at
+			var readings []Reading
+			for k, d := range devices {
+				for at = begin; at < begin+int64(poll*1e6); at += d.period {
+					if left[k]--; bursts && left[k] < 0 {
+						on[k], left[k] = !on[k], random.IntN(longest)
+					}
+					busy := 0.0
+					if on[k] {
+						busy = min(1, max(0, load*(0.7+0.6*random.Float64())))
+					}
+					d.record(at, busy, n)
 				}
-				busy := 0.0
-				if on {
-					busy = min(1, max(0, load*(0.7+0.6*random.Float64())))
+				d.keep()
+				f := &gpu.Fast{}
+				if !one(20) {
+					f.Busy = gpu.Some(d.ring(at - int64(1+random.IntN(3))*d.period))
 				}
-				d.record(at, busy, n)
-			}
-			d.keep()
-			f := &gpu.Fast{}
-			if !one(20) {
-				f.Busy = gpu.Some(d.ring(at - int64(1+random.IntN(3))*d.period))
-			}
-			if !one(20) {
-				f.Processes = gpu.Some(d.processes(at))
-			}
-			if f.Busy.Present() && f.Processes.Present() && one(40) {
-				f = nil // both were read, and another call failed
+				if !one(20) {
+					f.Processes = gpu.Some(d.processes(at))
+				}
+				if f.Busy.Present() && f.Processes.Present() && one(40) {
+					f = nil // both were read, and another call failed
+				}
+				name := gpu.UUID("AB"[k : k+1])
+				readings = append(readings, Reading{Identity: gpu.Identity{UUID: name, Model: "M"}, Fast: f, Medium: medium})
 			}
 			l.Advance(Poll{Now: epoch, Elapsed: time.Duration(poll * float64(time.Second)), Users: users,
-				Allocations: gpu.Allocations{Known: true, Configured: true, List: []gpu.Allocation{allocate("p", "A", 1)}},
-				GPUs:        []Reading{{Identity: gpu.Identity{UUID: "A"}, Fast: f, Medium: medium}}})
-			found := gpu.GPU{Identity: gpu.Identity{UUID: "A"}}
-			l.Fill(&found)
-			for _, u := range found.Unattributed {
-				allowed := gpu.Seconds(0)
-				if managed {
-					allowed = max(1, .005*found.Activity.Busy.Or(0))
-				}
-				if u.Busy.Or(0) > allowed && step > 0 {
-					t.Fatalf("case %d, poll %d: %v s are %s, load %v in bursts %v up to %d, driver %+v", i, step, u.Busy, u.Reason, load,
-						bursts, longest, *d)
+				Allocations: gpu.Allocations{Known: true, Configured: true, List: []gpu.Allocation{allocate("p", "A", 1), allocate("p", "B", 1)}},
+				GPUs:        readings})
+			for _, r := range readings {
+				found := gpu.GPU{Identity: r.Identity}
+				l.Fill(&found)
+				for _, u := range found.Unattributed {
+					allowed := gpu.Seconds(0)
+					if managed {
+						allowed = max(1, .005*found.Activity.Busy.Or(0))
+					}
+					if u.Busy.Or(0) > allowed && step > 0 {
+						t.Fatalf("case %d, poll %d: %v s are %s, load %v in bursts %v up to %d, driver %+v", i, step, u.Busy, u.Reason, load,
+							bursts, longest, *d)
+					}
 				}
 			}
 		}
-		if c := l.Containers(); len(c) != 1 || !managed && c[0].Attribution != attributionExclusive {
+		if c := l.Containers(); len(c) != 2 || !managed && c[0].Attribution != attributionExclusive {
 			t.Fatalf("case %d: %+v", i, c)
 		}
 	}

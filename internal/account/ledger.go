@@ -15,7 +15,7 @@ func New(o Options) *Ledger {
 		alive: map[gpu.UUID][]*row{},
 		byGPU: map[gpu.UUID][]*gpu.Allocation{}, allocatedTo: map[gpu.Container]bool{},
 		xids: map[gpu.UUID]*xidCounts{}, pci: map[gpu.PCIAddress]gpu.UUID{}, aggregation: newAggregation(o.Accounts),
-		processLimit: o.Processes}
+		processLimit: o.Processes, complete: map[string]bool{}}
 	if o.MaxLag > 0 {
 		l.maxLag = o.MaxLag.Seconds()
 	}

@@ -74,20 +74,17 @@ func (l *Ledger) split(c *device, p *part, busy, observed, ago float64, users Us
 func (l *Ledger) splitByWeight(c *device, busy, ago float64, users Users) {
 	total := 0.0
 	c.weighed = c.weighed[:0]
-next:
 	for _, w := range c.weights {
 		total += w.weight
 		who := l.who(c, users, w.pid)
 		if who.Reason == gpu.UnattributedDriver {
 			who.Reason = gpu.UnattributedMPS // where the server has samples, they are those of its clients
 		}
-		for i := range c.weighed {
-			if c.weighed[i].who == who {
-				c.weighed[i].weight += w.weight
-				continue next
-			}
+		at := slices.IndexFunc(c.weighed, func(x weighed) bool { return x.who == who })
+		if at < 0 {
+			at, c.weighed = len(c.weighed), append(c.weighed, weighed{who: who})
 		}
-		c.weighed = append(c.weighed, weighed{who, w.weight})
+		c.weighed[at].weight += w.weight
 	}
 	left := busy
 	for i, w := range c.weighed {

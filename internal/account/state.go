@@ -50,6 +50,7 @@ type Ledger struct {
 
 	filter      Filter
 	aggregation aggregation
+	complete    map[string]bool // models of which the driver's samples were found to leave out no process
 }
 
 // Reading is what one poll read from one GPU. The ledger keeps the pointers and modifies nothing.
