@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
@@ -36,12 +37,8 @@ func (l *checkpoint) raw(data []byte) {
 	// As the kubelet does: a new file takes the place of the old.
 	l.n++
 	next := fmt.Sprintf("%s.%d", l.path, l.n)
-	if err := os.WriteFile(next, data, 0o600); err != nil {
-		l.t.Fatal(err)
-	}
-	if err := os.Rename(next, l.path); err != nil {
-		l.t.Fatal(err)
-	}
+	must.OK(l.t, os.WriteFile(next, data, 0o600))
+	must.OK(l.t, os.Rename(next, l.path))
 }
 
 func (l *checkpoint) write(entries ...checkpointEntry) {
@@ -156,9 +153,7 @@ func TestCheckpointHealth(t *testing.T) {
 	// Good again, and then too old.
 	l.write(entry("u", "c", "nvidia.com/gpu", GPUB+"-1", GPUA))
 	wantLines(t, poll(t, m), "a/p/c nvidia.com/gpu A ? shared")
-	if err := os.Remove(l.path); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Remove(l.path))
 	now.advance(4 * time.Minute)
 	wantLines(t, poll(t, m), "a/p/c nvidia.com/gpu A ? shared")
 	now.advance(2 * time.Minute)

@@ -10,6 +10,7 @@ import (
 
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/podmap/deviceid"
 	client "github.com/gpu-exporter/gpu-exporter/podmap/podresources"
 	"github.com/gpu-exporter/gpu-exporter/podmap/source"
@@ -63,9 +64,7 @@ func FuzzResolve(f *testing.F) {
 		c := &sharingCase{lists: schemeResources, links: map[string]string{}}
 		table := idTable{seed: maphash.MakeSeed()}
 		list := client.NewList(table.filter(true))
-		if err := list.Decode(encode(c.list())); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, list.Decode(encode(c.list())))
 		r := &snapshot{response: table.parse(list), entries: map[allocationKey]*source.Entry{}}
 		// Every container gets the same words as environment and as annotations, then as annotations of its pod.
 		entry := &source.Entry{UID: "u", Response: source.Response{Env: words, Annotations: words, Nodes: []string{k1, v1},
@@ -101,13 +100,9 @@ func FuzzPreparedClaims(f *testing.F) {
 	list := pods("team/train/main gpu.nvidia.com:x=gpu-3,gpu-2-mig-1g5gb-14-0", "team/one/main gpu.nvidia.com:y=gpu-3@s")
 	f.Fuzz(func(t *testing.T, data []byte) {
 		path := filepath.Join(t.TempDir(), "checkpoint.json")
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path, data, 0o600))
 		m := newMap(Options{DRACheckpoint: path}, &fakeKubelet{pods: list})
-		if err := m.Poll(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, m.Poll(t.Context()))
 		inv := sharingNode(false)
 		sound(t, inv, &sharingCase{lists: []string{"team/train/main", "team/one/main"}}, m.Allocations(inv))
 	})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/podmap"
 )
@@ -28,9 +29,7 @@ var devs = &gpu.Inventory{GPUs: []gpu.InventoryGPU{
 func socketPath(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "kubelet")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return filepath.Join(dir, "kubelet.sock")
 }
@@ -44,9 +43,7 @@ func serve(t *testing.T, socket string) *standin.Kubelet {
 		pod team-b/notebook container main nvidia.com/gpu=`+GPUB+`::1 numa=0,1
 		pod kube-system/exporter container exporter
 	`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	k := standin.NewKubelet()
 	k.SetNode(node)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -58,9 +55,7 @@ func serve(t *testing.T, socket string) *standin.Kubelet {
 			t.Error(err)
 		}
 	})
-	if err := k.Ready(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, k.Ready(t.Context()))
 	return k
 }
 
@@ -77,9 +72,7 @@ func newMap(t *testing.T, o podmap.Options) *podmap.Map {
 
 func wantGood(t *testing.T, m *podmap.Map) gpu.Allocations {
 	t.Helper()
-	if err := m.Poll(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, m.Poll(t.Context()))
 	h := m.Allocations(devs)
 	if !h.Known || len(h.List) != 2 || h.List[0].GPU != GPUA || h.List[1].GPU != GPUB || len(h.Unresolved) != 0 {
 		t.Fatalf("allocations %+v", h)
@@ -135,9 +128,7 @@ func TestKubeletRestart(t *testing.T) {
 	wantGood(t, m)
 	for range 3 {
 		// The first response after a restart is empty: the GPUs are not unallocated.
-		if err := k.Restart(t.Context(), 1); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, k.Restart(t.Context(), 1))
 		wantGood(t, m)
 		wantGood(t, m)
 	}
@@ -145,21 +136,15 @@ func TestKubeletRestart(t *testing.T) {
 	pods := standin.KubeletPod{Namespace: "kube-system", Name: "exporter", Containers: []standin.KubeletContainer{{Name: "exporter"}}}
 	all, err := standin.ParsePods("test", strings.NewReader("pod a/p container c nvidia.com/gpu="+
 		GPUA+"\npod a/q container c nvidia.com/gpu="+GPUB+"::1"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, restarts := range []bool{true, false} {
 		wantGood(t, m)
 		k.SetPods([]standin.KubeletPod{pods})
 		if restarts {
-			if err := k.Restart(t.Context(), 0); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, k.Restart(t.Context(), 0))
 			wantGood(t, m)
 		}
-		if err := m.Poll(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, m.Poll(t.Context()))
 		if h := m.Allocations(devs); !h.Known || len(h.List) != 0 {
 			t.Errorf("restarted %v: %+v", restarts, h)
 		}
@@ -169,9 +154,7 @@ func TestKubeletRestart(t *testing.T) {
 	wantGood(t, m)
 	k.SetPods(nil)
 	wantGood(t, m)
-	if err := m.Poll(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, m.Poll(t.Context()))
 	if h := m.Allocations(devs); !h.Known || len(h.List) != 0 || len(h.Pods) != 0 {
 		t.Errorf("two empty responses, and still %+v", h)
 	}

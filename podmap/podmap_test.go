@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
@@ -163,9 +164,7 @@ func (c *clock) source(k kubelet) (m *Map) {
 }
 func poll(t *testing.T, m *Map) gpu.Allocations {
 	t.Helper()
-	if err := m.Poll(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, m.Poll(t.Context()))
 	return m.Allocations(node())
 }
 
@@ -618,9 +617,7 @@ func TestAllocsAreCached(t *testing.T) {
 		{"one GPU", pods("a/p/c nvidia.com/gpu=" + GPUA), false},
 	} {
 		k.pods = step.pods
-		if err := m.Poll(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, m.Poll(t.Context()))
 		first, second := m.Allocations(inv), m.Allocations(inv)
 		if &first.List[0] != &second.List[0] || (&first.List[0] == last) != step.equal {
 			t.Errorf("%s: resolved twice for the same response and GPUs, or not again for another", step.name)
@@ -699,9 +696,7 @@ func TestCoresOfAClaim(t *testing.T) {
 		c := *exclusive
 		c.dra = strings.ReplaceAll(c.dra, `"cores":"100"`, `"cores":"`+cores+`"`)
 		m, _ := c.setUp(t, "dra", newClock())
-		if err := m.Poll(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, m.Poll(t.Context()))
 		h := m.Allocations(sharingNode(false))
 		if len(h.List) != 1 || float64(h.List[0].ComputeLimit.Or(0)) != want || h.List[0].ComputeLimit.Present() != (want > 0) {
 			t.Errorf("%s: %+v", cores, h.List)
@@ -735,9 +730,7 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 	dir, now := filepath.Join(t.TempDir(), "map"), newClock()
 	record := filepath.Join(dir, "id.json")
 	text := `{"schemaVersion":1,"pod":"p","namespace":"a","gpuDevices":[{"uuid":"` + GPUA + `"}]}`
-	if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(record, []byte(text), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(record, []byte(text), 0o600)))
 	m := newMap(Options{Clock: now.time, Fractions: dir, MaxAge: 5 * time.Minute}, &fakeKubelet{pods: pods("a/p/c")})
 	for _, c := range []struct {
 		name      string
@@ -750,9 +743,7 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 			"p " + GPUA},
 		{"for longer than its maximum age", func() error { now.advance(5*time.Minute + time.Second); return nil }, true, ""},
 	} {
-		if err := c.act(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, c.act())
 		h := poll(t, m)
 		var got []string
 		for _, l := range h.List {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // A pod that requests nvidia.com/gpu has the same allocations if the device plugin serves it, and if a claim does, with the
@@ -28,9 +29,7 @@ func TestServedClaims(t *testing.T) {
 		for i, by := range []*sharingCase{{lists: lists}, c} {
 			m, _ := by.setUp(t, []string{"socket", "dra"}[i], newClock())
 			m.watch = &fakeWatch{podsOf(by.pods)}
-			if err := m.Poll(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, m.Poll(t.Context()))
 			h := m.Allocations(sharingNode(false))
 			if h.Uncertain || len(h.Unresolved) > 0 {
 				t.Errorf("%s: %+v", c.name, h)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/prices"
 	"github.com/gpu-exporter/gpu-exporter/report/series"
@@ -213,9 +214,7 @@ func TestFleetAdd(t *testing.T) {
 // An account has hours of GPU-steps, and the cost of each state where a model has a price.
 func TestAccount(t *testing.T) {
 	list, err := prices.Parse([]byte("{gpus: [{model: a, per_hour: 2}, {model: b, per_hour: 3}], energy_per_kwh: 0.5}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	f := newFleet(series.NewPeriod(monday, monday.Add(10*time.Hour), 30*time.Minute))
 	of := func(model string, busy, missing float64) *nodeGPUs {
 		return &nodeGPUs{key: nodeKey{"", "n", model}, states: document.States{Busy: busy, Unknown: 2, NotReported: missing},

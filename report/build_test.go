@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/metric"
 	"github.com/gpu-exporter/gpu-exporter/report/prices"
@@ -227,9 +228,7 @@ func TestPartial(t *testing.T) {
 		t.Errorf("partial: %v", d.PartialReasons)
 	}
 	p, err := prices.Parse([]byte("gpus: [{model: '*L40S*', per_hour: 1}]"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if d := s.must(t, func(o *Options) { o.Prices = p }); !d.Partial || !strings.Contains(strings.Join(d.PartialReasons, " "), h100) {
 		t.Errorf("a model without price: %v", d.PartialReasons)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/metric"
 	"github.com/gpu-exporter/gpu-exporter/report/prices"
@@ -102,9 +103,7 @@ func raws() *scene {
 func TestEverything(t *testing.T) {
 	list, err := prices.Parse([]byte("{currency: EUR, energy_per_kwh: 0.5, gpus: [{model: '*H100*', per_hour: 2}, {model: '*L40S*', " +
 		"per_hour: 1}, {model: '*B200*', per_hour: 9}]}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	stages := map[string][2]int{}
 	d := everything().must(t, func(o *Options) {
 		o.Prices, o.Now, o.Progress = list, o.To.Add(time.Hour), func(stage string, done, total int) { stages[stage] = [2]int{done, total} }

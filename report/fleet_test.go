@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/reporttest"
 )
@@ -45,9 +46,7 @@ func BenchmarkFleet(b *testing.B) {
 				d, err := Build(b.Context(), reporttest.Direct{Server: server}, o)
 				close(done)
 				b.ReportMetric(<-peak-before, "MiB")
-				if err != nil {
-					b.Fatal(err)
-				}
+				must.OK(b, err)
 				codes := map[string]int{}
 				for _, a := range d.Advice {
 					codes[a.Code]++

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/metric"
 	"github.com/gpu-exporter/gpu-exporter/report/prices"
@@ -13,9 +14,7 @@ import (
 // Workloads are added up by a label: of a pod, or else of its namespace.
 func TestGroups(t *testing.T) {
 	list, err := prices.Parse([]byte("{currency: EUR, gpus: [{model: '*', per_hour: 2}]}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var s scene
 	s.node("n1", h100, 3, states{"busy": 3}, nil)
 	for i, name := range []string{"one", "two", "three"} {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/metric"
 	"github.com/gpu-exporter/gpu-exporter/report/prices"
@@ -63,9 +64,7 @@ func TestNotes(t *testing.T) {
 		o, f := Defaults(), hourly(240)
 		if tt.given.prices != "" {
 			list, err := prices.Parse([]byte(tt.given.prices))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			o.Prices = list
 		}
 		r := &reader{p: f.p, opt: o, partial: nil}

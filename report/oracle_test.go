@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/metric"
 	"github.com/gpu-exporter/gpu-exporter/report/prices"
@@ -60,9 +61,7 @@ func TestOracle(t *testing.T) {
 	s.node("n7", l40s, 1, states{"unallocated": 0.75, "unavailable": 0.25}, nil)
 
 	list, err := prices.Parse([]byte("{currency: EUR, gpus: [{model: '*', per_hour: 2}]}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	d := s.must(t, func(o *Options) { o.Prices = list })
 	type row struct{ hours, gpus, cumulated, month float64 }
 	wants := map[string]struct {

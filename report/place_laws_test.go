@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/prices"
 	"github.com/gpu-exporter/gpu-exporter/report/replay"
@@ -462,9 +463,7 @@ func TestRemovalRaisesWaiting(t *testing.T) {
 // replay found.
 func TestTextOfConsolidation(t *testing.T) {
 	list, err := prices.Parse([]byte("{gpus: [{model: '*', per_hour: 2}]}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	four := map[string][2]float64{"d": {8, 2}, "c": {8, 2}, "b": {4, 1}, "a": {8, 8}}
 	runs := func(to int) []run {
 		return []run{ran("w", "a", 8, 0, to), ran("x", "b", 1, 0, to), ran("y", "c", 2, 0, to), ran("z", "d", 2, 0, to)}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/kube"
 	"github.com/gpu-exporter/gpu-exporter/report/metric"
@@ -245,9 +246,7 @@ func TestKubernetesCapacity(t *testing.T) {
 		n.size = 3
 		f.node(nodeKey{"", name, "y"}).size = 1
 	}
-	if err := r.kubernetes(t.Context(), f); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, r.kubernetes(t.Context(), f))
 	n := f.nodes[nodeKey{"", "silent", ""}]
 	if n == nil || n.count.Len() != 2 || n.count.Or(1, 0) != 8 || n.count.Or(2, 0) != 6 || len(f.nodes) != 11 {
 		t.Errorf("%d nodes, %+v", len(f.nodes), n)
@@ -286,9 +285,7 @@ func TestPools(t *testing.T) {
 		f := newFleet(r.p)
 		f.node(nodeKey{"", "gpu-1", ""})
 		f.node(nodeKey{"", "gpu-2", h100})
-		if err := r.pools(t.Context(), f); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, r.pools(t.Context(), f))
 		pools, text := "", strings.Join(r.partial, "")
 		for _, n := range f.sorted() {
 			pools += " " + n.pool
@@ -368,9 +365,7 @@ func TestAllocationsRead(t *testing.T) {
 	r, _ := readerOf(4, 30*time.Minute, at(l, map[float64]float64{1: 0.25, 2: 3}), at(labelsOf("node", "n", "uuid", "a", "pod", "p"),
 		map[float64]float64{3: 0.5}))
 	s := newSpace(r.p, "team")
-	if err := r.allocations(t.Context(), s); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, r.allocations(t.Context(), s))
 	a := s.allocations[allocationKey{"", "team", "p", "n", "a"}]
 	if len(s.allocations) != 1 || a.resource != "nvidia_com_gpu" || a.since != 3 || a.lastBusy != 3 {
 		t.Fatalf("%+v", a)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/prices"
 	"github.com/gpu-exporter/gpu-exporter/report/series"
@@ -304,9 +305,7 @@ func TestWorkloadTimes(t *testing.T) {
 // TestWorkloadFigures: hours, energy, cost, pods and the last activity of a row.
 func TestWorkloadFigures(t *testing.T) {
 	list, err := prices.Parse([]byte("gpus: [{model: '*', per_hour: 3}]"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	a := hourSteps(24)
 	a.p, a.opt.Prices = series.NewPeriod(monday, monday.Add(12*time.Hour), 30*time.Minute), list
 	l := &load{key: loadKey{"c", "team", "Job", "x", h100}, from: "recorded", pods: map[podKey]bool{{"c", "team", "x-b"}: true,
@@ -357,9 +356,7 @@ func TestWorkloadFigures(t *testing.T) {
 // TestNamespaces: workloads are added up by namespace, each figure on its own; what one has and another lacks is that of one.
 func TestNamespaces(t *testing.T) {
 	list, err := prices.Parse([]byte("{gpus: [{model: a, per_hour: 2}], energy_per_kwh: 0.5, power_usage_effectiveness: 1.5}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	of := func(name, model string, busy, beyond, gap, idle, unknown, others, kwh float64) *finding {
 		w := document.Workload{Namespace: name, Model: model, Busy: busy, Beyond: beyond, Gap: gap, Idle: idle, Unknown: unknown,
 			UsedByOthers: others, Allocated: busy - beyond + gap + idle + unknown + others, Reclaimable: idle / 2}

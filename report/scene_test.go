@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/metric"
 	"github.com/gpu-exporter/gpu-exporter/report/prom"
@@ -203,18 +204,14 @@ func (s *scene) report(t *testing.T, change func(*Options)) (*document.Document,
 	defer server.Close()
 	client, err := prom.New(prom.Config{URL: server.URL, Concurrency: 2, Chunk: 48 * time.Hour, RetryDelay: time.Millisecond,
 		Timeout: time.Minute}, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return Build(t.Context(), client, o)
 }
 
 func (s *scene) must(t *testing.T, change func(*Options)) *document.Document {
 	t.Helper()
 	d, err := s.report(t, change)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, a := range d.Advice {
 		if document.AdviceCodes()[a.Code] == "" || document.ReasonCodes()[a.Reason] == "" || a.Title == "" || a.Evidence == "" ||
 			a.Risk == "" ||

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/report/demand"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/series"
@@ -365,9 +366,7 @@ func TestReplicasBesideAnIdleOne(t *testing.T) {
 // eleventh night, which later nights exceed.
 func TestScheduleIsTestedByFolds(t *testing.T) {
 	berlin, err := time.LoadLocation("Europe/Berlin")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	a := analysisOf(20*24, time.Hour)
 	a.opt.Zone = berlin
 	l, r := serving(a, 24, 1, byHour(20*24, 8, 18, 9, 0.5))

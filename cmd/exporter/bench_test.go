@@ -16,6 +16,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/expose"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
 )
@@ -230,14 +231,10 @@ func fleetPages(t *testing.T) string {
 	t.Helper()
 	config := fleet.Demo(1)
 	f, err := fleet.New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	now := fleet.DefaultEpoch()
 	s, err := expose.NewServer(f, func() time.Time { return now })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var out strings.Builder
 	for range 6 {
 		for i := range f.Len() {
@@ -257,13 +254,9 @@ func allSources(t *testing.T) []string {
 		"--gpu-fractioning.map-dir=/none", "--kubernetes.pods", "--kubernetes.resource-slices", "--slurm.job-mapping-dir=/none",
 		"--docker.socket=/none", "--podman.socket=/none", "--containers.visible", "--kubernetes.api-server=https://none.invalid",
 		"--web.listen-address=127.0.0.1:0"}, io.Discard, io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	e, err := newExporter(c, time.Now, func(error) {}, hooks{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	out := []string{gpu.SourceNVML, gpu.SourceEvents, gpu.SourcePodResources, gpu.SourceCheckpoint, gpu.SourceDRA, gpu.SourceFractions,
 		gpu.SourceSlices, gpu.SourceAPI, gpu.SourceJobs, gpu.SourceVisible, gpu.SourceProcesses, gpu.SourceLogs, gpu.SourceCgroups}
 	for _, s := range e.sources() {

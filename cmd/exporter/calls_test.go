@@ -23,6 +23,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/account"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml"
 	"github.com/gpu-exporter/gpu-exporter/internal/sampler"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
@@ -106,9 +107,7 @@ func callNodes(t *testing.T) map[string]string {
 	boards, _ := filepath.Glob("../../testdata/scenarios/boards/*.scenario")
 	for _, file := range boards {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		name := regexp.MustCompile(`(?m)^board (\S+)`).FindStringSubmatch(string(text))[1]
 		node := "scenario 1\nsystem DriverVersion = \"580.1\"\ninclude boards/" + filepath.Base(file) + "\n"
 		for i := range 2 {
@@ -119,9 +118,7 @@ func callNodes(t *testing.T) map[string]string {
 	}
 	for _, mig := range []string{"h100-mig", "a100-mig"} {
 		text, err := os.ReadFile("../../testdata/scenarios/" + mig + ".scenario")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if mig == "a100-mig" {
 			text = append(text, "gpu 1 board=a100 pci=0000:64:00.0 minor=1\nprocess gpu=1 pid=99 memory=1GiB busy=60% "+
 				"period=1s\n"...)
@@ -274,9 +271,7 @@ func (c *callCheck) play(t *testing.T, inject injection) (series []string, panic
 		}
 		view := e.Latest()
 		metrics, err := collector.New(e.Latest, catalog.All())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		var b strings.Builder
 		if err := metrics.WriteText(&b, false, nil); err != nil {
 			t.Error(err)

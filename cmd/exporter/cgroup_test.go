@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // Without the host's PID namespace the memory of containers that share a GPU comes from their cgroups where the kernel
@@ -64,13 +66,9 @@ func TestMemoryByCgroup(t *testing.T) {
 					if value == "" {
 						continue
 					}
-					if err := os.MkdirAll(root+path, 0o755); err != nil {
-						t.Fatal(err)
-					}
+					must.OK(t, os.MkdirAll(root+path, 0o755))
 					line := fmt.Sprintf("nvidia/0000:18:00.0/vidmem %s\n", value)
-					if err := os.WriteFile(filepath.Join(root, path, file), []byte(line), 0o644); err != nil {
-						t.Fatal(err)
-					}
+					must.OK(t, os.WriteFile(filepath.Join(root, path, file), []byte(line), 0o644))
 				}
 			}
 			const main = `container="main"`
@@ -153,16 +151,12 @@ func TestMemoryByDriver(t *testing.T) {
 			write := func(path, text string) {
 				t.Helper()
 				path = filepath.Join(root, path)
-				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)))
 			}
 			write("cgroup.controllers", "cpu memory\n")
 			for pid := 100; pid <= 103; pid++ {
 				cgroup, err := os.ReadFile(filepath.Join(st.trees.Procfs, fmt.Sprint(pid), "cgroup"))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, err)
 				path := strings.TrimSpace(strings.TrimPrefix(string(cgroup), "0::"))
 				write(path+"/worker/cgroup.procs", fmt.Sprintln(pid))
 				if pid == 101 {

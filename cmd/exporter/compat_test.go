@@ -13,6 +13,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
@@ -51,23 +52,17 @@ func TestCompatGolden(t *testing.T) {
 func TestCompatPage(t *testing.T) {
 	t.Parallel()
 	second, err := standin.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	p := node(t, twoGPUs, twoPods).start("--compat=dcgm-4.8", "--compat.listen-address="+second)
 	p.until(t, "the GPUs are read", func(s series) error { _, err := s.one("gpu_energy_joules_total", GPUA); return err })
 	page, err := testkit.Client{}.Get(t.Context(), p.Base()+compat.DCGM48.Path(), "Accept",
 		"application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if page.Status != http.StatusOK || !strings.HasPrefix(page.Header.Get("Content-Type"), "text/plain; version=0.0.4") {
 		t.Fatalf("%d, %s\n%s", page.Status, page.Header.Get("Content-Type"), page.Text)
 	}
 	families, err := testkit.Families(page.Text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	energy := families["DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"]
 	if energy.GetType() != dto.MetricType_COUNTER || len(energy.Metric) != 2 {
 		t.Errorf("the energy is %v", energy)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
 )
@@ -36,13 +37,9 @@ func TestKernelLogThatCannotBeRead(t *testing.T) {
 	m.Kmsg = filepath.Join(m.Dir, "kmsg")
 	p := m.start()
 	p.until(t, "without a kernel log", p.kmsgDown(1, "mount the host&#39;s kernel log there"))
-	if err := os.Mkdir(m.Kmsg, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Mkdir(m.Kmsg, 0o755))
 	p.until(t, "with one that cannot be read", p.kmsgDown(2, m.Kmsg+": is a directory"))
-	if err := errors.Join(os.Remove(m.Kmsg), os.WriteFile(m.Kmsg, nil, 0o644)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, errors.Join(os.Remove(m.Kmsg), os.WriteFile(m.Kmsg, nil, 0o644)))
 	p.until(t, "the kernel log is read", func(s series) error {
 		return all(bothUp(s), s.is(1, "gpu_exporter_source_up", `source="kmsg"`),
 			s.is(1, "gpu_exporter_feature", `feature="kernel_log"`, `state="on"`))
@@ -105,9 +102,7 @@ func TestContainerFromBeforeTheDriver(t *testing.T) {
 	}
 	p := m.start()
 	p.until(t, "neither library nor module", without(p, "neither library nor kernel module"))
-	if err := os.MkdirAll(filepath.Join(m.Trees.Sysfs, "module/nvidia"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(filepath.Join(m.Trees.Sysfs, "module/nvidia"), 0o755))
 	<-p.Done // else it goes on without a library
 	var exit *exec.ExitError
 	if !errors.As(p.Err, &exit) || exit.ExitCode() != exitNoLibrary {
@@ -132,9 +127,7 @@ func TestContainerFromBeforeTheDriver(t *testing.T) {
 	if said, code := m.doctor(); code != exitErrors || !strings.Contains(said, "but the NVIDIA kernel module is loaded") {
 		t.Errorf("doctor, exit code %d:\n%s", code, said)
 	}
-	if err := os.Rename(library, m.Library); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Rename(library, m.Library))
 	p.until(t, "the library came", bothUp)
 	stopsAtOnce(t, p)
 }
@@ -145,19 +138,13 @@ func TestLogWithoutReader(t *testing.T) {
 	m := node(t, twoGPUs, twoPods)
 	m.Kmsg = filepath.Join(m.Dir, "kmsg")
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	address, err := standin.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	cmd := exec.Command(machine.Binary(t), append(m.Flags(), "--web.listen-address="+address, "--poll.fast=200ms")...)
 	cmd.Env = append(os.Environ(), m.Env...)
 	cmd.Stdout, cmd.Stderr = w, w
-	if err := errors.Join(cmd.Start(), w.Close(), r.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, errors.Join(cmd.Start(), w.Close(), r.Close()))
 	p := &process{&machine.Exporter{Address: address, PID: cmd.Process.Pid, Done: make(chan struct{})}}
 	go func() { p.Err = cmd.Wait(); close(p.Done) }()
 	t.Cleanup(p.Stop)

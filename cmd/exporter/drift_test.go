@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 )
 
@@ -37,9 +38,7 @@ func driftBoards(t *testing.T) (boards []driftBoard, includes string) {
 	}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		board := boardName.FindSubmatch(text)
 		if board == nil {
 			t.Fatalf("%s has no board", file)

@@ -6,14 +6,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // TestDriverCalls counts the driver calls of a minute on each node of docs/driver-calls.csv.
 func TestDriverCalls(t *testing.T) {
 	text, err := os.ReadFile("../../docs/driver-calls.csv")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	// A ring of 100 samples of a sixth of a second allows as few reads as one of 72 of a fifth.
 	table := map[string]string{"rtx-2080ti-loaded": "40 20 620"}
 	for _, line := range strings.Split(strings.TrimSpace(string(text)), "\n")[1:] {

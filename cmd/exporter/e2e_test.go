@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
 	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
@@ -207,14 +208,10 @@ func formats(t *testing.T, p *process) {
 			[]string{"gpu_exporter_poll_call_duration_seconds"}},
 	} {
 		req, err := http.NewRequest(http.MethodGet, p.Base()+"/metrics", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		req.Header.Set("Accept", accept)
 		res, err := http.DefaultClient.Do(req) // asks for gzip by itself, and undoes it
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		body, err := io.ReadAll(res.Body)
 		res.Body.Close()
 		if err == nil && !res.Uncompressed {
@@ -246,14 +243,10 @@ func stopsAtOnce(t *testing.T, p *process) {
 func TestBadFlagsAreOneLine(t *testing.T) {
 	t.Parallel()
 	busy, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer busy.Close()
 	config := filepath.Join(t.TempDir(), "web.yml")
-	if err := os.WriteFile(config, []byte("tls_server_config:\n  cert_file: nothing.pem\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(config, []byte("tls_server_config:\n  cert_file: nothing.pem\n"), 0o600))
 	for name, c := range map[string]struct {
 		args []string
 		want string
@@ -323,9 +316,7 @@ func notNVML(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	source, library := filepath.Join(dir, "other.c"), filepath.Join(dir, "libother.so")
-	if err := os.WriteFile(source, []byte("int other(void) { return 1; }\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(source, []byte("int other(void) { return 1; }\n"), 0o644))
 	if out, err := exec.Command("gcc", "-shared", "-fPIC", "-o", library, source).CombinedOutput(); err != nil {
 		t.Fatalf("gcc: %v\n%s", err, out)
 	}
@@ -341,9 +332,7 @@ func TestSocketThatIsAbsentOrNone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := node(t, twoGPUs, twoPods)
 			m.Socket = filepath.Join(m.Dir, "other.sock")
-			if err := make(m.Socket); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, make(m.Socket))
 			p := m.start()
 			p.until(t, "GPUs without owners, and none known free", func(s series) error {
 				return all(s.is(1, "gpu_device_up", GPUA), s.none("gpu_allocation_ratio"), s.none("gpu_container_allocation_ratio"),

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // Without Kubernetes a container is called by its engine's name, the real binary asks for the list alone, and an engine
@@ -19,21 +21,15 @@ func TestContainersAreCalledByTheirNames(t *testing.T) {
 	m := node(t, twoGPUs+"process gpu=0 pid=5000 memory=4GiB busy=50% period=1s\nprocess gpu=1 pid=5001 memory=1GiB busy=10% period=1s\n",
 		"")
 	for pid, id := range map[int]string{5000: named, 5001: unnamed} {
-		if err := os.WriteFile(filepath.Join(m.Trees.Procfs, fmt.Sprint(pid), "cgroup"), []byte("0::/system.slice/docker-"+id+".scope\n"),
-			0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(m.Trees.Procfs, fmt.Sprint(pid), "cgroup"), []byte("0::/system.slice/docker-"+id+".scope\n"),
+			0o644))
 	}
 	dir, err := os.MkdirTemp("", "engine-") // a socket's path may have some hundred characters
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	socket := filepath.Join(dir, "docker.sock")
 	l, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var unrecognized atomic.Value
 	engine := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet || r.URL.String() != "/containers/json" {

@@ -26,6 +26,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/account"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/sampler"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
@@ -114,9 +115,7 @@ func begin(t *testing.T, w *world, mistake func(*plant), flags ...string) *trial
 	for _, d := range left {
 		err = errors.Join(err, os.RemoveAll(d)) // who runs when is this test's to say
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	r.hands = newHands(t, r.st.control)
 	r.door = r.st.door
 	r.door.watch, r.door.devs = r.hands.awake, map[gpu.UUID]int{}
@@ -249,13 +248,9 @@ func (r *trial) step() {
 func withoutDescriptors(t *testing.T, do func()) {
 	t.Helper()
 	var usual syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &usual); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &usual))
 	set := func(limit syscall.Rlimit) {
-		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit))
 	}
 	set(syscall.Rlimit{Cur: 0, Max: usual.Max})
 	defer set(usual)
@@ -299,9 +294,7 @@ func (r *trial) layProc(active []fault) {
 	}
 	for pid, state := range r.procs {
 		if want[pid] != state {
-			if err := os.RemoveAll(filepath.Join(r.st.trees.Procfs, strconv.Itoa(pid))); err != nil {
-				r.t.Fatal(err)
-			}
+			must.OK(r.t, os.RemoveAll(filepath.Join(r.st.trees.Procfs, strconv.Itoa(pid))))
 			delete(r.procs, pid)
 			delete(forgeries, pid)
 		}
@@ -327,9 +320,7 @@ func (r *trial) layProc(active []fault) {
 		err = errors.Join(err, os.WriteFile(filepath.Join(dir, "stat"),
 			fmt.Appendf(nil, "%d (main) S 1 1 1 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 %s 0 0\n", pid, begun), 0o644),
 			os.WriteFile(filepath.Join(dir, "cgroup"), []byte(cgroup), 0o644))
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		must.OK(r.t, err)
 		r.procs[pid] = state
 	}
 }
@@ -362,9 +353,7 @@ func (r *trial) layLogs() {
 		} else {
 			err = errors.Join(os.RemoveAll(pod), os.Remove(link))
 		}
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		must.OK(r.t, err)
 		r.logs[p.name] = there
 	}
 }
@@ -410,9 +399,7 @@ func (r *trial) kubelet(active []fault) {
 	case !down && (r.down || anew):
 		err = r.st.kubelet.Restart(r.t.Context(), r.empties)
 	}
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must.OK(r.t, err)
 	r.down = down
 	now := r.hands.awake()
 	if r.round > 0 && now-r.lastQuery < askEvery {

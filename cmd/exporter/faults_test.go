@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // The fault suite: worlds made from a seed, in which everything goes wrong, and statements that hold after every
@@ -38,9 +40,7 @@ func TestFaults(t *testing.T) {
 	switch {
 	case isChild && *faultSeeds > 0:
 		seed, err := strconv.ParseUint(played, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		seeds, length = []uint64{seed}, time.Hour
 	case *faultSeed > 0:
 		seeds, length = []uint64{*faultSeed}, time.Hour
@@ -118,9 +118,7 @@ func suiteDir(t *testing.T) string {
 		return filepath.Join(os.TempDir(), fmt.Sprintf("gpu-exporter-test-%d-%s", os.Getppid(), strings.Split(t.Name(), "/")[0]))
 	}
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("gpu-exporter-test-%d-%s", os.Getpid(), t.Name()))
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(dir, 0o755))
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return dir
 }
@@ -139,21 +137,15 @@ func keepFigures(t *testing.T, dir string, f figures) {
 func readFigures(t *testing.T, dir string) []figures {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var out []figures
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		var f figures
 		d := json.NewDecoder(bytes.NewReader(text))
 		d.DisallowUnknownFields()
-		if err := d.Decode(&f); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, d.Decode(&f))
 		out = append(out, f)
 	}
 	return out

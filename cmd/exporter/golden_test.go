@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 )
@@ -20,9 +21,7 @@ import (
 func load(t *testing.T, name string) (*scenario.Scenario, string) {
 	t.Helper()
 	s, err := standin.Scenario(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	pods, err := os.ReadFile(filepath.Join("..", "..", "testdata", "kubelet", name+".pods"))
 	if err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)
@@ -80,9 +79,7 @@ func branchOf(name string) string {
 // Every golden belongs to a scenario: one that nobody compares is dead weight.
 func TestGoldensHaveScenarios(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("..", "..", "testdata", "golden", "*.prom"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	names := scenarioNames(t)
 	for _, f := range files {
 		if name := strings.TrimSuffix(filepath.Base(f), ".prom"); !slices.Contains(names, name) {
@@ -101,13 +98,9 @@ func dutyCycleIsExactAtAnyScrapeInterval(t *testing.T) {
 	read := func(dev string) scrape {
 		now := st.series()
 		busy, err := now.one("gpu_busy_seconds_total", dev)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		observed, err := now.one("gpu_observed_seconds_total", dev)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return scrape{busy, observed}
 	}
 	for _, interval := range []time.Duration{time.Second, 15 * time.Second, 60 * time.Second} {
@@ -176,18 +169,14 @@ func TestDutyCycleInRealTime(t *testing.T) {
 func countersSinceTheStart(t *testing.T) {
 	s, pods := load(t, "demo")
 	n, err := standin.ParsePods("pods", strings.NewReader(pods))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	st := furnish(t, s, n)
 	st.control.Advance(time.Hour) // of the driver, before the exporter starts
 	st.begin(st.control.Time, func(error) { t.Error("the program requests a re-execution") }, hooks{})
 	t.Cleanup(st.close)
 	st.step()
 	all, err := st.e.metrics.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	counters := 0
 	for _, f := range all {
 		if !strings.Contains(f.GetHelp(), "since the exporter started") {

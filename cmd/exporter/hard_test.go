@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 )
 
@@ -90,10 +91,8 @@ func TestHardToAttribute(t *testing.T) {
 			func(st *stage) {
 				st.run(time.Minute)
 				cgroup := filepath.Join(st.trees.Procfs, "5001", "cgroup")
-				if err := os.WriteFile(cgroup, []byte("0::/kubepods/pod"+standin.PodUID("team", "a")+"/"+
-					standin.ContainerID("team", "a", "c")+"\n"), 0o600); err != nil {
-					st.t.Fatal(err)
-				}
+				must.OK(st.t, os.WriteFile(cgroup, []byte("0::/kubepods/pod"+standin.PodUID("team", "a")+"/"+
+					standin.ContainerID("team", "a", "c")+"\n"), 0o600))
 				st.run(time.Minute)
 			},
 			func(_ *stage, s series) error {
@@ -161,7 +160,5 @@ func (s *stage) shortLived(first, n int, pods ...string) {
 			s.step()
 		}
 	}
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.OK(s.t, err)
 }

@@ -8,14 +8,13 @@ import (
 	"testing"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // TestHealthIsDocumented: docs/health.md has every rule as the code has it.
 func TestHealthIsDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../docs/health.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	rows := regexp.MustCompile("(?m)^\\| `[a-z_]+` \\| `[a-z_]+` \\| .* \\|$").FindAllString(string(text), -1)
 	if len(rows) != len(gpu.HealthRules) {
 		t.Errorf("%d rows for %d rules", len(rows), len(gpu.HealthRules))

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 )
 
@@ -54,9 +55,7 @@ func pipe(t *testing.T, path string) {
 func silent(t *testing.T, network, address string) net.Addr {
 	t.Helper()
 	l, err := net.Listen(network, address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { l.Close() })
 	return l.Addr()
 }
@@ -85,10 +84,8 @@ func TestHungSources(t *testing.T) {
 			m := node(t, text.String(), strings.TrimSpace(twoPods)+" pids="+pids.String()[1:]+"\n")
 			m.Kmsg = filepath.Join(m.Dir, "kmsg")
 			for _, file := range []string{"checkpoint", "token", "kmsg"} {
-				if err := os.WriteFile(filepath.Join(m.Dir, file), []byte(`{"Data":{"PodDeviceEntries":[]}}`),
-					0o600); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, os.WriteFile(filepath.Join(m.Dir, file), []byte(`{"Data":{"PodDeviceEntries":[]}}`),
+					0o600))
 			}
 			down := map[string]bool{gpu.SourceAPI: true, "docker": true}
 			for i, s := range hungSources {

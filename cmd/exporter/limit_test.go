@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // A limit on the exporter's own cgroup, or one above it, and a library in front of NVML change what NVML reports about
@@ -28,13 +30,9 @@ func TestMemoryIsTheGPUs(t *testing.T) {
 			if c.wrap {
 				// The driver's own library is loaded beside the one that takes its name.
 				text, err := os.ReadFile(m.Library)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, err)
 				real := filepath.Join(t.TempDir(), "libnvidia-ml.so.615.71.09")
-				if err := os.WriteFile(real, text, 0o755); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, os.WriteFile(real, text, 0o755))
 				m.Env = append(m.Env, "LD_PRELOAD="+real)
 			}
 			p := m.start()

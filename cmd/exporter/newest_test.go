@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // The newest schemes on one node of eight GPUs, with the minor numbers in another order than the indices: NvFractions by
@@ -84,9 +86,7 @@ func TestNewestSchemesOnOneNode(t *testing.T) {
 	records := filepath.Join(m.Dir, "map")
 	write := func(path, text string) {
 		t.Helper()
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600)))
 	}
 	write(filepath.Join(records, "c1.json"), record("frac-a", `{"index":0,"minorNumber":3}`, 20480))
 	write(filepath.Join(records, "c2.json"), record("frac-b", `{"index":3}`, 10240)) // by an older agent

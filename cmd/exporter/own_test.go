@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	dto "github.com/prometheus/client_model/go"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // What the process says of itself is there from the first scrape on, costs the next ones nothing, and moves with each look.
@@ -12,9 +14,7 @@ func TestOwn(t *testing.T) {
 	value := func() float64 {
 		t.Helper()
 		families, err := o.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		names := map[string]*dto.MetricFamily{}
 		for _, f := range families {
 			names[f.GetName()] = f

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml"
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml/journal"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
@@ -30,45 +31,33 @@ func (s *stage) recording() []byte {
 	library := nvml.New(nvml.Options{Path: s.library, SysfsRoot: s.sysfs(), Clock: s.control.Time,
 		Journal: journal.NewWriter(s.control.Time, nil)})
 	session, err := library.Open()
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.OK(s.t, err)
 	text, err := session.Record(s.t.Context(), nvml.RecordOptions{Wait: func(_ context.Context, d time.Duration) error {
 		s.control.Advance(d)
 		return nil
 	}})
-	if err := errors.Join(err, session.Close()); err != nil {
-		s.t.Fatal(err)
-	}
+	must.OK(s.t, errors.Join(err, session.Close()))
 	played, err := recording.Scenario(text)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.OK(s.t, err)
 	return played
 }
 
 // sysfs is an empty tree: the bus of the machine that runs the test is not the scenario's.
 func (s *stage) sysfs() string {
 	root := s.t.TempDir()
-	if err := os.MkdirAll(filepath.Join(root, "bus", "pci", "devices"), 0o755); err != nil {
-		s.t.Fatal(err)
-	}
+	must.OK(s.t, os.MkdirAll(filepath.Join(root, "bus", "pci", "devices"), 0o755))
 	return root
 }
 
 func keep(t *testing.T, dir, name, text string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 }
 
 func kept(t *testing.T, dir, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return string(text)
 }
 
@@ -156,9 +145,7 @@ func TestRecordRoundTrip(t *testing.T) {
 			original, _ := load(t, name)
 			text, was := recordAt(t, original, at)
 			recorded, err := scenario.Parse("recorded", text, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			if recorded.Symbols == "R615" {
 				recorded.Symbols = "newest" // which has the same functions
 			}
@@ -334,9 +321,7 @@ func TestRecordCommand(t *testing.T) {
 		t.Error("the file that was there was written to")
 	}
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer full.Close()
 	cmd := exec.CommandContext(t.Context(), machine.Binary(t), "record", "--output=-", "--duration=2s", "--nvml.library="+m.Library,
 		"--path.sysfs="+m.Trees.Sysfs)
@@ -352,13 +337,9 @@ func TestRecordCommand(t *testing.T) {
 func playable(t *testing.T, journal string) *scenario.Scenario {
 	t.Helper()
 	text, err := recording.Scenario([]byte(journal))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	s, err := scenario.Parse("recorded", string(text), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return s
 }
 
@@ -378,15 +359,11 @@ func TestRecordCommandInterrupted(t *testing.T) {
 			cmd.Env = append(os.Environ(), m.Env...)
 			var out bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &out, &out
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, cmd.Start())
 			testkit.Until(func() bool { // it is where it is to be
 				return script == "" && m.Control.Calls("nvmlDeviceGetSamples") > 2 || m.Control.Hanging() > 0
 			})
-			if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, cmd.Process.Signal(syscall.SIGINT))
 			_ = cmd.Wait()
 			// Otherwise it would end after minutes, or never.
 			if cmd.ProcessState.ExitCode() != exitBroken || !strings.Contains(out.String(), "interrupted") {

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/architecture"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
 )
@@ -26,21 +27,13 @@ func TestShippedToUsers(t *testing.T) {
 	t.Parallel()
 	root := machine.Root(t)
 	packaged, err := architecture.Packaged(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	unit, err := architecture.Unit(packaged["/usr/lib/systemd/system/gpu-exporter.service"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	args, env, err := architecture.Started(unit, packaged)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	variables, err := os.ReadFile(packaged["/etc/default/gpu-exporter"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	documented := func(t *testing.T, name, value string) string {
 		t.Helper()
 		if !strings.Contains(string(variables), "\n#"+name+"=") {
@@ -51,9 +44,7 @@ func TestShippedToUsers(t *testing.T) {
 	address := func(t *testing.T) string {
 		t.Helper()
 		a, err := standin.FreeAddress()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return a
 	}
 	t.Run("unit", func(t *testing.T) {
@@ -78,9 +69,7 @@ func TestShippedToUsers(t *testing.T) {
 		t.Parallel()
 		at := address(t)
 		args, err := architecture.Making(root, "run", "LISTEN="+at)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		s := &shipped{machine.Options{Command: args, Env: []string{"PATH=" + os.Getenv("PATH")}, Address: at, User: nobody},
 			machine.Parse(t, twoGPUs, twoPods)}
 		s.serves(t)
@@ -103,20 +92,14 @@ func (s *shipped) serves(t *testing.T) (metrics string) {
 	t.Helper()
 	// The user may open neither the directories of a test nor, perhaps, the repository.
 	dir, err := os.MkdirTemp("", "shipped-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	program, err := os.ReadFile(machine.Binary(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	command := slices.Clone(s.options.Command)
 	command[0] = filepath.Join(dir, "gpu-exporter")
-	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(command[0], program, 0o755), os.Chmod(filepath.Dir(s.node.Dir), 0o755),
-		os.Chmod(s.node.Control.Path(), 0o666)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, errors.Join(os.Chmod(dir, 0o755), os.WriteFile(command[0], program, 0o755), os.Chmod(filepath.Dir(s.node.Dir), 0o755),
+		os.Chmod(s.node.Control.Path(), 0o666)))
 	s.options.Command = command
 	p := &process{s.node.Start(t, s.options)}
 	times := map[string]bool{}
@@ -140,9 +123,7 @@ func (s *shipped) serves(t *testing.T) (metrics string) {
 		t.Errorf("/-/ready responds with %d, %v, with a driver: %v: %s", code, err, driver, body)
 	}
 	_, page, err := p.get("/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for text, up := range scraped {
 		if name, ok := strings.CutPrefix(text, "gpu_exporter_source_up{"); ok && up == 0 {
 			source := regexp.MustCompile(`source="([^"]*)"`).FindStringSubmatch(name)[1]

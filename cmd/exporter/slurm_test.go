@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // slurmLoad has two jobs on GPU 0, one of whose cgroups carries a SLUID, and a service of the host on GPU 1.
@@ -23,9 +25,7 @@ func jobMapping(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	return dir
 }
@@ -55,9 +55,7 @@ func slurmWithoutAKubelet(t *testing.T) {
 	}
 	// The epilog of one job, and a line that is none: the GPU of the other file is not free any more.
 	for name, text := range map[string]string{"0": "43\n", "1": "<b>\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	now = st.watched(time.Minute)
 	verify(t, now.is(1, "gpu_container_allocation_ratio", job43...), now.none("gpu_container_allocation_ratio", job42...),

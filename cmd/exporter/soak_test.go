@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 )
 
@@ -139,24 +140,18 @@ func (m *simulated) grows(t *testing.T, p *process, length time.Duration) (out [
 			generation = n
 			pods, err := standin.ParsePods("pods", strings.NewReader(strings.ReplaceAll(twoPods, "ml/train-0",
 				fmt.Sprintf("ml/train-%d", n))))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			m.Kubelet.SetNode(pods)
 		}
 		s, err := p.scrape()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if time.Since(start) < length/3 {
 			continue // what is made once is made by now
 		}
 		at = append(at, time.Since(start).Minutes())
 		for _, f := range families {
 			v, err := s.one(f)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			values[f] = append(values[f], v)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/reporttest"
 )
@@ -36,9 +37,7 @@ func TestMonth(t *testing.T) {
 		t.Fatalf("exit code %d: %s", code, stderr)
 	}
 	var d document.Document
-	if err := json.Unmarshal([]byte(stdout), &d); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal([]byte(stdout), &d))
 	if want := float64(nodes) * 8 * 720; d.Fleet.Hours < 0.999*want || d.Fleet.Hours > 1.001*want || len(d.Workloads) != (nodes*8+59)/60 {
 		t.Errorf("%.0f GPU-hours, want %.0f; %d workloads", d.Fleet.Hours, want, len(d.Workloads))
 	}
@@ -61,9 +60,7 @@ func TestExitCodes(t *testing.T) {
 	doubled := httptest.NewServer(wrong)
 	defer doubled.Close()
 	prices := t.TempDir() + "/prices.yaml"
-	if err := os.WriteFile(prices, []byte("gpus: [{model: '*', per_hour: oops}]"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(prices, []byte("gpus: [{model: '*', per_hour: oops}]"), 0o600))
 	now := "--now=" + start.Add(2*24*time.Hour).Format(time.RFC3339)
 	for _, tt := range []struct {
 		name    string
@@ -133,9 +130,7 @@ func TestDeterministic(t *testing.T) {
 		files := map[string]string{}
 		for _, ext := range []string{"html", "md", "csv", "json", "txt"} {
 			b, err := os.ReadFile(dir + "/gpu-report." + ext)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			files[ext] = string(b)
 		}
 		return files
@@ -155,9 +150,7 @@ func TestPlans(t *testing.T) {
 	dir := t.TempDir()
 	report := func(from, prices string, args ...string) {
 		t.Helper()
-		if err := os.WriteFile(dir+"/prices.yaml", []byte(prices), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(dir+"/prices.yaml", []byte(prices), 0o600))
 		args = append(args, "--from="+from, "--now="+start.Add(20*24*time.Hour).Format(time.RFC3339), "--prices="+dir+"/prices.yaml")
 		if code, _, stderr := run(t, server.URL, args...); code != exitOK {
 			t.Fatalf("exit code %d: %s", code, stderr)
@@ -178,9 +171,7 @@ func TestPlans(t *testing.T) {
 		"month.txt":       {"a month at this rate: 10,752 USD"},
 		"gpu-report.json": {`"cost_per_month": 11688`, "budget of typo", "of other prices (" + reporttest.Model}} {
 		text, err := os.ReadFile(dir + "/" + file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for _, want := range wants {
 			if !strings.Contains(string(text), want) {
 				t.Errorf("%s has no %q", file, want)

@@ -4,13 +4,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 func TestTimes(t *testing.T) {
 	berlin, err := time.LoadLocation("Europe/Berlin")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	now := time.Date(2026, 11, 4, 12, 30, 0, 0, time.UTC) // a Wednesday
 	for _, tt := range []struct {
 		text, start, end string // in UTC; an empty end is none

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // Totals in MiB as boards report them; a memory that is not the GPU's is dropped with a reason. One indirect contradiction,
@@ -92,9 +93,7 @@ func TestBAR1AloneDropsNoMemory(t *testing.T) {
 	checked := 0
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		size, model := total.FindSubmatch(text), name.FindSubmatch(text)
 		if size == nil {
 			continue // it uses the memory of the host

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml/calls"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
@@ -19,27 +20,21 @@ import (
 func fast(t *testing.T, c *GPU) gpu.Fast {
 	t.Helper()
 	f, err := c.Fast(true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return f
 }
 
 func medium(t *testing.T, c *GPU) gpu.Medium {
 	t.Helper()
 	m, err := c.Medium()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return m
 }
 
 func slow(t *testing.T, c *GPU) gpu.Slow {
 	t.Helper()
 	s, err := c.Slow()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return s
 }
 
@@ -122,9 +117,7 @@ at 20s gpu 0 PowerManagementLimit = !INVALID_ARGUMENT
 		t.Errorf("an argument that was good once: %v, %v", c.NotOffered(), r.errors("nvmlDeviceGetPowerManagementLimit"))
 	}
 	// A new session asks again.
-	if err := r.session.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, r.session.Close())
 	slow(t, r.open()[0])
 	if got := r.control.CallsOn("nvmlDeviceGetPersistenceMode", 0); got != 2 {
 		t.Errorf("asked %d times after the session, want 2", got)
@@ -676,9 +669,7 @@ load gpu=0 busy=50% period=1s
 		t.Errorf("asked %d times", n)
 	}
 	allocated := r.control.Calls("nvmlGpmSampleAlloc")
-	if err := r.session.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, r.session.Close())
 	if freed := r.control.Calls("nvmlGpmSampleFree"); allocated != 2 || freed != allocated {
 		t.Errorf("%d samples allocated, %d freed", allocated, freed)
 	}
@@ -916,9 +907,7 @@ at 20s gpu 0 GraphicsRunningProcesses = !NOT_SUPPORTED
 // TestSteadyCost: what a tick costs the workloads, in driver calls, once a GPU is known.
 func TestSteadyCost(t *testing.T) {
 	s, err := standin.Scenario("8xh100-loaded")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	r := play(t, s, "newest")
 	c := r.open()[0]
 	for range 4 {
@@ -953,9 +942,7 @@ func TestSteadyCost(t *testing.T) {
 // TestConcurrentUse has everything run at once that may. The rig fails if two calls ever meet on a GPU.
 func TestConcurrentUse(t *testing.T) {
 	s, err := standin.Scenario("8xh100-loaded")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	r := play(t, s, "newest")
 	devs := r.open()
 	var workers, others sync.WaitGroup

@@ -16,6 +16,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml/journal"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/recording"
 	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
@@ -204,9 +205,7 @@ func TestWaitForNoEvents(t *testing.T) {
 			done <- err
 		}()
 		time.Sleep(20 * time.Millisecond)
-		if err := r.session.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, r.session.Close())
 		if err := <-done; !errors.Is(err, gpu.ErrUninitialized) {
 			t.Errorf("%v", err)
 		}
@@ -270,9 +269,7 @@ func TestIdentityAfterAnError(t *testing.T) {
 	if v := r.session.System().CUDAVersion; v != "12.8" {
 		t.Errorf("CUDA %s", v)
 	}
-	if err := r.session.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, r.session.Close())
 	always = "nvmlDeviceGetUUID"
 	r.open()
 	check("no UUID in this session")
@@ -286,9 +283,7 @@ func TestIndexOfAnEarlierSession(t *testing.T) {
 	if v := r.session.System().CUDAVersion; v != "" {
 		t.Errorf("CUDA %q of no version", v)
 	}
-	if err := r.session.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, r.session.Close())
 	r.at(10 * time.Second)
 	devs := r.open()
 	id := devs[0].Identity()
@@ -361,22 +356,16 @@ func TestWrapperIsReported(t *testing.T) {
 	}
 	r := playText(t, "gpu 0 board=b\n")
 	library, err := os.ReadFile(r.options.Path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, name := range []string{"libnvidia-ml.so.580.105.08", DefaultPath} {
 		path := filepath.Join(t.TempDir(), name)
-		if err := os.WriteFile(path, library, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path, library, 0o600))
 		r.options.Path = path
 		r.open()
 		if got, want := r.session.System().Wrapper, map[string]string{DefaultPath: path}[name]; got != want {
 			t.Errorf("%s: wrapper %q, want %q", name, got, want)
 		}
-		if err := r.session.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, r.session.Close())
 	}
 }
 

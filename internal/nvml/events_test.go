@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // soon is a timeout for waits in which something is due already.
@@ -35,9 +36,7 @@ at 25s gpu 1 xid 44
 `)
 	r.at(5 * time.Second)
 	s, err := r.library.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	r.session = s
 	if events, err := s.WaitEvents(soon); len(events) != 0 || err != nil {
 		t.Errorf("before any GPU: %v, %v", events, err)
@@ -50,9 +49,7 @@ at 25s gpu 1 xid 44
 	wait := func(want string) {
 		t.Helper()
 		events, err := s.WaitEvents(soon)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		got := ""
 		for _, e := range events {
 			got += fmt.Sprintf("%s %d; ", e.PCI, e.XID)
@@ -107,9 +104,7 @@ func TestEventsWakeForNewGPUs(t *testing.T) {
 	}
 	r := playText(t, text)
 	s, err := r.library.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	r.session = s
 	got := make(chan error, 1)
 	go func() {

@@ -19,6 +19,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml/calls"
 )
 
@@ -78,9 +79,7 @@ func reachable(t *testing.T, dir string) map[string][]string {
 			continue
 		}
 		file, err := parser.ParseFile(fset, name, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for _, d := range file.Decls {
 			switch d := d.(type) {
 			case *ast.FuncDecl:
@@ -281,9 +280,7 @@ func parsePackage(t *testing.T, fset *token.FileSet, dir string) []*ast.File {
 			continue
 		}
 		f, err := parser.ParseFile(fset, name, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		parsed = append(parsed, f)
 	}
 	return parsed

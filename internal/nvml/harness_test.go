@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 )
@@ -29,9 +30,7 @@ func inChild(t *testing.T) bool {
 		return true
 	}
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var pattern []string
 	for _, part := range strings.Split(t.Name(), "/") {
 		pattern = append(pattern, "^"+regexp.QuoteMeta(part)+"$")
@@ -63,13 +62,9 @@ func fakeLibrary(t *testing.T, symbols string) string {
 		return path
 	}
 	dir, err := os.MkdirTemp(libraries.dir, symbols)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	path, err := standin.BuildFakeNVML(t.Context(), symbols, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	libraries.paths[symbols] = path
 	return path
 }
@@ -124,9 +119,7 @@ board b
 func playText(t *testing.T, text string) *harness {
 	t.Helper()
 	s, err := scenario.Parse("test.scenario", common+text, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return play(t, s, "newest")
 }
 
@@ -134,9 +127,7 @@ func playText(t *testing.T, text string) *harness {
 func play(t *testing.T, s *scenario.Scenario, symbols string) *harness {
 	t.Helper()
 	env, control, err := standin.Simulate(s, t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, e := range env {
 		name, v, _ := strings.Cut(e, "=")
 		t.Setenv(name, v)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
 
@@ -26,9 +27,7 @@ func TestOpenWithoutLibrary(t *testing.T) {
 func TestOpenWithoutLibraryLooksForTheModule(t *testing.T) {
 	sysfs := t.TempDir()
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, nil, 0o600))
 	open := func(sysfs string) (all []bool) {
 		_, err := New(Options{Path: filepath.Join(sysfs, "libnvidia-ml.so.1"), SysfsRoot: sysfs}).Open()
 		for _, is := range []error{gpu.ErrNoDriver, gpu.ErrNoModule, gpu.ErrNoLibrary} {
@@ -42,9 +41,7 @@ func TestOpenWithoutLibraryLooksForTheModule(t *testing.T) {
 	if got := open(file); !slices.Equal(got, []bool{true, false, false}) {
 		t.Errorf("without a sysfs: %v", got)
 	}
-	if err := os.MkdirAll(filepath.Join(sysfs, "module/nvidia"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(filepath.Join(sysfs, "module/nvidia"), 0o700))
 	if got := open(sysfs); !slices.Equal(got, []bool{false, false, true}) {
 		t.Errorf("with a module: %v", got)
 	}
@@ -54,9 +51,7 @@ func TestOpenWithoutLibraryLooksForTheModule(t *testing.T) {
 // is called: the first call would end the process.
 func TestOpenWhatIsNotNVML(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "libnvidia-ml.so.1")
-	if err := os.WriteFile(path, []byte("not a library"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, []byte("not a library"), 0o600))
 	if _, err := New(Options{Path: path}).Open(); !errors.Is(err, gpu.ErrNotNVML) {
 		t.Errorf("garbage: %v", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 )
 
@@ -27,9 +28,7 @@ func TestNoReadingIsZero(t *testing.T) {
 		"aggregateUncBucketL2=5 aggregateUncBucketSm=6 aggregateUncBucketPcie=7 aggregateUncBucketMcu=8 " +
 		"aggregateUncBucketOther=9 bThresholdExceeded=1\n")
 	s, err := scenario.Parse("n.scenario", text.String(), os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	r := play(t, s, "newest")
 	r.at(20 * time.Second)
 	l := readAll(t, r.open()[0])

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml/calls"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
@@ -300,9 +301,7 @@ func readAll(t *testing.T, c *GPU) *pollGroups {
 	l.fast, errFast = c.Fast(true)
 	l.medium, errMedium = c.Medium()
 	for _, err := range []error{errFast, errMedium, errSlow} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 	}
 	return l
 }
@@ -313,9 +312,7 @@ func TestReadingsEqualTheScenario(t *testing.T) {
 	bySymbols := map[string][]*scenario.Scenario{}
 	for _, name := range scenarios(t) {
 		s, err := standin.Scenario(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		bySymbols[s.Symbols] = append(bySymbols[s.Symbols], s)
 	}
 	for symbols, list := range bySymbols {

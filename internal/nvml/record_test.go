@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml/journal"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/recording"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
@@ -72,9 +73,7 @@ func TestRecordAsksEverything(t *testing.T) {
 		"mig gpu=0 layout=\"gi=1 profile=3g.40gb start=0 size=4\"\n")
 	_, recorded := r.record("salt")
 	_, lines, err := journal.Parse([]byte(r.journal))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	made := map[string]bool{}
 	for _, line := range lines {
 		made[line.Call] = true
@@ -139,9 +138,7 @@ process gpu=2 pid=777125 gi=1 memory=1GiB busy=20%
 `)
 	text, s := r.record("one salt")
 	host, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	text += r.journal
 	for _, secret := range []string{gpuUUID, migUUID, "b0b0b0b0", "c0c0c0c0", "1650000000140", "AB-77", "777123", "777124", "777125"} {
 		if secret != "" && strings.Contains(strings.ToLower(text), strings.ToLower(secret)) {

@@ -8,6 +8,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // refuseCalls makes every call of the named functions return a code from now on.
@@ -29,9 +30,7 @@ func TestScanRefused(t *testing.T) {
 		nvml.ERROR_GPU_IS_LOST: nil, nvml.ERROR_UNKNOWN: nil} {
 		r := playText(t, "gpu 0 board=b\ngpu 1 board=b\n")
 		s, err := r.library.Open()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		r.session = s
 		r.refuseCalls(code, "nvmlDeviceGetHandleByIndex")
 		devs, err := s.Scan()

@@ -9,6 +9,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/catalogtest"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // The names of every release of the compatibility page are found, and their scales give one figure:
@@ -19,9 +20,7 @@ func TestDCGMNamesOfAllReleases(t *testing.T) {
 	pages := map[string][]catalog.Family{}
 	for _, release := range []string{string(compat.DCGM48), string(compat.DCGM49)} {
 		p, err := compat.New(compat.Options{Release: compat.Release(release)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		pages[release] = p.Families()
 	}
 	first := pages[string(compat.DCGM48)]

@@ -4,6 +4,8 @@ import (
 	"math"
 	"strings"
 	"testing"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 const h100 = "NVIDIA H100 80GB HBM3"
@@ -25,9 +27,7 @@ func TestPrices(t *testing.T) {
 	}
 	p, err := Parse([]byte("currency: EUR\nenergy_per_kwh: 0.2\npower_usage_effectiveness: 1.5\ngpus:\n- {model: 'NVIDIA H100 80GB " +
 		"HBM3', per_hour: 3}\n- {model: '*h100*', per_hour: 2}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for model, want := range map[string]float64{h100: 3, "NVIDIA H100 NVL": 2} {
 		if v, ok := p.PerHour(model); !ok || v != want {
 			t.Errorf("%s costs %v", model, v)

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/prometheus/common/config"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // fake is a server whose value at every time is that time.
@@ -62,9 +64,7 @@ func client(t *testing.T, h http.Handler, change func(*Config)) *Client {
 		change(&cfg)
 	}
 	c, err := New(cfg, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return c
 }
 
@@ -95,16 +95,12 @@ func readRange(t *testing.T, c *Client, days int) error {
 
 func TestRangeComesInPieces(t *testing.T) {
 	f := &fake{}
-	if err := readRange(t, client(t, f, nil), 5); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, readRange(t, client(t, f, nil), 5))
 	if len(f.requests) != 6 {
 		t.Errorf("%d requests", len(f.requests))
 	}
 	f = &fake{}
-	if err := readRange(t, client(t, f, func(c *Config) { c.Chunk = 1000 * time.Hour * 24 }), 60); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, readRange(t, client(t, f, func(c *Config) { c.Chunk = 1000 * time.Hour * 24 }), 60))
 	if len(f.requests) != 2 { // 17,281 points, and Prometheus returns 11,000
 		t.Errorf("%d requests", len(f.requests))
 	}
@@ -124,9 +120,7 @@ func TestTransientErrorsAreRetried(t *testing.T) {
 		return true
 	}}
 	c := client(t, f, nil)
-	if err := readRange(t, c, 1); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, readRange(t, c, 1))
 	if s := c.Stats(); s.Retries != 2 {
 		t.Errorf("%+v", s)
 	}
@@ -142,9 +136,7 @@ func TestBrokenResponseIsRetried(t *testing.T) {
 		_, _ = w.Write([]byte(`{"status":"success","data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"2"],`))
 		panic(http.ErrAbortHandler)
 	}}
-	if err := readRange(t, client(t, f, nil), 1); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, readRange(t, client(t, f, nil), 1))
 }
 
 func TestTooLargeIsHalved(t *testing.T) {
@@ -161,9 +153,7 @@ func TestTooLargeIsHalved(t *testing.T) {
 		return true
 	}}
 	c := client(t, f, nil)
-	if err := readRange(t, c, 2); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, readRange(t, c, 2))
 	halved := c.Stats().Halved
 	if halved == 0 || halved > 8 {
 		t.Errorf("halved %d times: later pieces should begin small", halved)
@@ -213,9 +203,7 @@ func TestErrorsHaveAHint(t *testing.T) {
 func TestUnreachable(t *testing.T) {
 	c, err := New(Config{URL: "http://127.0.0.1:1", RetryDelay: time.Millisecond, Retries: 1, Chunk: time.Hour, Concurrency: 1},
 		slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if err := readRange(t, c, 1); err == nil || !strings.Contains(err.Error(), "--prometheus.url") {
 		t.Error(err)
 	}
@@ -237,9 +225,7 @@ func TestPartialResponsesAreListed(t *testing.T) {
 	for extra, want := range map[string]string{`,"isPartial":true`: "partial", `,"warnings":["store a\nis down"]`: "store a is down",
 		`,"infos":["a note"]`: ""} {
 		c := client(t, &fake{extra: extra}, nil)
-		if err := readRange(t, c, 1); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, readRange(t, c, 1))
 		if w := strings.Join(c.Warnings(), ";"); (want == "") != (w == "") || !strings.Contains(w, want) {
 			t.Errorf("%s: %q", extra, w)
 		}
@@ -249,9 +235,7 @@ func TestPartialResponsesAreListed(t *testing.T) {
 func TestAuthentication(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "secret")
-	if err := os.WriteFile(file, []byte("s3cret\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte("s3cret\n"), 0o600))
 	for _, tt := range []struct {
 		name   string
 		change func(*Config)
@@ -263,9 +247,7 @@ func TestAuthentication(t *testing.T) {
 	} {
 		f := &fake{}
 		c := client(t, f, func(cfg *Config) { cfg.Headers = http.Header{"X-Scope-Orgid": {"team"}}; tt.change(cfg) })
-		if err := readRange(t, c, 1); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, readRange(t, c, 1))
 		if f.header.Get("Authorization") != tt.want || f.header.Get("X-Scope-OrgID") != "team" {
 			t.Errorf("%s: %v", tt.name, f.header)
 		}

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // FuzzNames: a name changes no format's structure, whatever it is: as many tags, rows and cells as with a harmless one.
@@ -35,9 +37,7 @@ func shapeOf(t testing.TB, format, name string) shape {
 		d.Advice[i].Change = "" // a block of code, in which anything may stand
 	}
 	var b strings.Builder
-	if err := Write(&b, d, format, Options{Top: 20}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, Write(&b, d, format, Options{Top: 20}))
 	text := b.String()
 	s := shape{}
 	for _, c := range text {
@@ -56,9 +56,7 @@ func shapeOf(t testing.TB, format, name string) shape {
 		}
 	case "csv":
 		rows, err := csv.NewReader(strings.NewReader(text)).ReadAll()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		s.rows = len(rows)
 		for _, r := range rows {
 			s.cells += len(r)

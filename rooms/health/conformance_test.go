@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
 
@@ -16,13 +17,9 @@ func TestConformance(t *testing.T) {
 	golden := func(name string, change func([]byte) []byte) (string, bool) {
 		t.Helper()
 		page, err := os.ReadFile(filepath.Join("..", "..", "testdata", "golden", name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		families, err := testkit.Families(string(change(page)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return conformance(families)
 	}
 	same := func(page []byte) []byte { return page }

@@ -7,24 +7,19 @@ import (
 	"testing"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // pciDevice makes a device in a tree like /sys. A driver of "" is none.
 func pciDevice(t *testing.T, root, address, vendor, class, driver string) {
 	t.Helper()
 	dir := filepath.Join(root, "bus/pci/devices", address)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(dir, 0o755))
 	for name, text := range map[string]string{"vendor": vendor, "class": class, "numa_node": "1"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(text+"\n"), 0o600))
 	}
 	if driver != "" {
-		if err := os.Symlink("../../../../bus/pci/drivers/"+driver, filepath.Join(dir, "driver")); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Symlink("../../../../bus/pci/drivers/"+driver, filepath.Join(dir, "driver")))
 	}
 }
 
@@ -37,9 +32,7 @@ func TestExpected(t *testing.T) {
 	pciDevice(t, root, "0000:c1:00.0", "0x10de", "0x068000", "nvidia-nvswitch")
 	pciDevice(t, root, "0000:03:00.0", "0x1a03", "0x030000", "ast")
 	pciDevice(t, root, "0000:9a:00.4", "0x10de", "0x030200", "nvidia") // lent to a virtual machine
-	if err := os.Symlink("../0000:9a:00.0", filepath.Join(root, "bus/pci/devices/0000:9a:00.4/physfn")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Symlink("../0000:9a:00.0", filepath.Join(root, "bus/pci/devices/0000:9a:00.4/physfn")))
 	want := []GPU{
 		{PCI: "0000:18:00.0"},
 		{PCI: "0000:2a:00.0", Driver: "vfio-pci", Detached: true},

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // TestRoundTrip: what is written is read again, with what identifies something masked.
@@ -15,9 +17,7 @@ func TestRoundTrip(t *testing.T) {
 	w.Add(-1, "nvmlDeviceGetName", []int64{1}, "NOT_SUPPORTED", "dropped", 0)
 	w.Add(0, "nvmlNew", nil, "SUCCESS", "of GPU-5a0e4100-8c1d-4e6b-9d10-0000000000aa", 0)
 	text, err := w.Bytes(Header{Program: "p", Symbols: []string{"nvmlInit"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	h, lines, err := Parse(text)
 	if err != nil || h.Program != "p" || len(lines) != 3 {
 		t.Fatalf("%+v, %d lines, %v", h, len(lines), err)
