@@ -2,7 +2,6 @@ package podmap_test
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -25,13 +24,9 @@ var devs = &gpu.Inventory{GPUs: []gpu.InventoryGPU{
 	{UUID: GPUB, Index: 1, Minor: gpu.Some(0)},
 }}
 
-// socketPath is short: the address of a unix socket has at most 107 bytes.
 func socketPath(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "kubelet")
-	must.OK(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return filepath.Join(dir, "kubelet.sock")
+	return filepath.Join(must.ShortDir(t), "kubelet.sock")
 }
 
 // serve plays a kubelet of two pods: one with a whole GPU and a claim, one with a replica on two NUMA nodes.

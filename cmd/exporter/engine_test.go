@@ -24,9 +24,7 @@ func TestContainersAreCalledByTheirNames(t *testing.T) {
 		must.OK(t, os.WriteFile(filepath.Join(m.Trees.Procfs, fmt.Sprint(pid), "cgroup"), []byte("0::/system.slice/docker-"+id+".scope\n"),
 			0o644))
 	}
-	dir, err := os.MkdirTemp("", "engine-") // a socket's path may have some hundred characters
-	must.OK(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := must.ShortDir(t)
 	socket := filepath.Join(dir, "docker.sock")
 	l, err := net.Listen("unix", socket)
 	must.OK(t, err)

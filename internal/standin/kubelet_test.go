@@ -8,20 +8,18 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gpu-exporter/gpu-exporter/internal/must"
-	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 )
 
 // kubeletClient serves k on a socket of its own and returns a client of it.
 func kubeletClient(t *testing.T, k *Kubelet) podresources.PodResourcesListerClient {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "kubelet")
-	must.OK(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	socket := filepath.Join(dir, "kubelet.sock")
+	socket := filepath.Join(must.ShortDir(t), "kubelet.sock")
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- k.Serve(ctx, socket) }()

@@ -87,18 +87,15 @@ func (s *server) called() string {
 	return strings.Join(out, " ")
 }
 
-// client returns a client of a socket in a directory of its own, whose path is short: an address has at most 107 bytes.
+// client returns a client of a socket in a directory of its own.
 func client(t *testing.T, limit int) (*Client, string) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "kubelet")
-	must.OK(t, err)
-	path := filepath.Join(dir, "kubelet.sock")
+	path := filepath.Join(must.ShortDir(t), "kubelet.sock")
 	c := New(path, limit)
 	t.Cleanup(func() {
 		if err := c.Close(); err != nil {
 			t.Error(err)
 		}
-		os.RemoveAll(dir)
 	})
 	return c, path
 }

@@ -30,9 +30,7 @@ func watches(t *testing.T) (n int) {
 
 // A call follows each change of one of the files, by whichever system call, and none a change of another file.
 func TestChangesThatAreNotified(t *testing.T) {
-	dir, err := os.MkdirTemp("", "notify") // a socket's path is at most 107 bytes long
-	must.OK(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := must.ShortDir(t)
 	must.OK(t, os.Mkdir(filepath.Join(dir, "sub"), 0o700))
 	at := func(name string) string { return filepath.Join(dir, name) }
 	mustWrite(t, at("b"), "x")

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -132,11 +131,7 @@ type server struct {
 
 func newServer(t *testing.T) *server {
 	t.Helper()
-	// A socket's path may have some hundred characters; the name of a test may be longer.
-	dir, err := os.MkdirTemp("", "engine-")
-	must.OK(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	s := &server{socket: filepath.Join(dir, "docker.sock")}
+	s := &server{socket: filepath.Join(must.ShortDir(t), "docker.sock")}
 	s.listen(t)
 	return s
 }

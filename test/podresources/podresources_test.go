@@ -125,7 +125,7 @@ func TestEverySchemeOfNVIDIA(t *testing.T) {
 		nvidia + ".shared":       {dev(2) + "::0", dev(2) + "::1", dev(2) + "::2", dev(2) + "::3"},
 		"nvidia.com/mig-3g.40gb": {instance(7, 0), instance(7, 1)}, "vendor.example/nic": {"n0"}}
 
-	dir := dir(t)
+	dir := must.ShortDir(t)
 	k := run(t, dir, s)
 	m := client(t, podmap.Options{Socket: k.socket})
 	for range 5 {
@@ -186,7 +186,7 @@ func TestPodsInEveryPhase(t *testing.T) {
 					expected = append(expected, "a/"+p.name+"/main nvidia.com/gpu "+dev(n%7)+" 1")
 				}
 			}
-			k := run(t, dir(t), s, "--feature-gates="+gates)
+			k := run(t, must.ShortDir(t), s, "--feature-gates="+gates)
 			m := client(t, podmap.Options{Socket: k.socket})
 			want(t, poll(t, m, devs()), expected...)
 
@@ -210,7 +210,7 @@ func TestClaimsBehindTheGate(t *testing.T) {
 	var s state
 	s.pod("b", "claims", "one")
 	s.claimed("claims", "one", "b", "c", "gpu-4")
-	k := run(t, dir(t), s, "--feature-gates=KubeletPodResourcesDynamicResources=false")
+	k := run(t, must.ShortDir(t), s, "--feature-gates=KubeletPodResourcesDynamicResources=false")
 	m := client(t, podmap.Options{Socket: k.socket})
 	want(t, poll(t, m, devs()))
 }
@@ -235,7 +235,7 @@ func TestAThousandPods(t *testing.T) {
 		return s, expected
 	}
 	s, expected := build()
-	k := run(t, dir(t), s)
+	k := run(t, must.ShortDir(t), s)
 	m := client(t, podmap.Options{Socket: k.socket})
 	for range 3 {
 		h := poll(t, m, devs())
@@ -264,7 +264,7 @@ func TestAnAnswerOfManyMegabytes(t *testing.T) {
 		}
 		s.give(name, "main", "aliyun.com/gpu-mem", ids...)
 	}
-	k := run(t, dir(t), s)
+	k := run(t, must.ShortDir(t), s)
 	m := client(t, podmap.Options{Socket: k.socket, Timeout: time.Minute})
 	h := poll(t, m, devs())
 	expected := []string{"a/honest/main nvidia.com/gpu " + dev(0) + " 1"}
@@ -285,7 +285,7 @@ func TestRestartWithAnEmptyFirstAnswer(t *testing.T) {
 	s.give("p", "main", nvidia, dev(0))
 	s.Allocatable = map[string][]string{nvidia: {dev(0)}}
 	allocated := "a/p/main nvidia.com/gpu " + dev(0) + " 1"
-	dir := dir(t)
+	dir := must.ShortDir(t)
 	k := run(t, dir, s)
 	m := client(t, podmap.Options{Socket: k.socket})
 	inv := devs()
@@ -323,7 +323,7 @@ func TestRateLimiter(t *testing.T) {
 	s.pod("a", "p", "main")
 	s.give("p", "main", nvidia, dev(0))
 	allocated := "a/p/main nvidia.com/gpu " + dev(0) + " 1"
-	k := run(t, dir(t), s)
+	k := run(t, must.ShortDir(t), s)
 	m := client(t, podmap.Options{Socket: k.socket})
 	inv := devs()
 	want(t, poll(t, m, inv), allocated)
@@ -382,7 +382,7 @@ func TestRunAsksSparingly(t *testing.T) {
 	t.Parallel()
 	var s state
 	s.pod("a", "p", "main")
-	k := run(t, dir(t), s)
+	k := run(t, must.ShortDir(t), s)
 	m := podmap.New(podmap.Options{Socket: k.socket, Interval: 20 * time.Millisecond})
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -411,7 +411,7 @@ func TestV1Alpha1OfKubernetes(t *testing.T) {
 	s.give("p", "main", nvidia, dev(0))
 	s.pod("a", "q", "main")
 	s.give("q", "main", nvidia+".shared", dev(1)+"::0")
-	dir := dir(t)
+	dir := must.ShortDir(t)
 	k := run(t, dir, s, "--v1=false")
 	m := client(t, podmap.Options{Socket: k.socket})
 	for range 3 {
@@ -447,7 +447,7 @@ func TestCheckpointOfKubernetes(t *testing.T) {
 	// An entry of a pod that is long gone lingers.
 	s.Devices = append(s.Devices, device{Pod: "uid-gone", Container: "main", Resource: nvidia, IDs: []string{dev(3) + "-5"},
 		Answer: answer(dev(4))})
-	dir := dir(t)
+	dir := must.ShortDir(t)
 	file := dir + "/kubelet_internal_checkpoint"
 	k := run(t, dir, s, "--checkpoint="+file)
 	m := client(t, podmap.Options{Socket: k.socket, Checkpoint: file})
@@ -475,7 +475,7 @@ func TestTheBinaryAndKubernetes(t *testing.T) {
 	s.pod("ml", "train-0", "main")
 	s.give("train-0", "main", nvidia, allocated)
 	s.Allocatable = map[string][]string{nvidia: {allocated}}
-	dir := dir(t)
+	dir := must.ShortDir(t)
 	k := run(t, dir, s)
 	n.Socket = k.socket
 	e := n.Start(t, machine.Options{Flags: []string{"--poll.fast=200ms", "--poll.medium=400ms", "--poll.slow=1s", "--poll.kubelet=4s"}})

@@ -110,15 +110,6 @@ type kubelet struct {
 	counts map[string]float64
 }
 
-// folder is short: the address of a unix socket has at most 107 bytes.
-func dir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "kubelet")
-	must.OK(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
-}
-
 // run starts the server on dir/kubelet.sock, and returns once it listens.
 func run(t *testing.T, dir string, s state, flags ...string) *kubelet {
 	t.Helper()

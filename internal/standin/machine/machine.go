@@ -101,11 +101,7 @@ func Lay(t testing.TB, s *scenario.Scenario, pods standin.KubeletNode) *Node {
 	if n.Trees, err = standin.WriteTrees(n.Dir, s, pods); err != nil {
 		t.Fatal(err)
 	}
-	// A socket's path is limited to about a hundred characters; the name of a test may be longer.
-	short, err := os.MkdirTemp("", "kubelet-")
-	must.OK(t, err)
-	t.Cleanup(func() { os.RemoveAll(short) })
-	n.Socket = filepath.Join(short, "kubelet.sock")
+	n.Socket = filepath.Join(must.ShortDir(t), "kubelet.sock")
 	n.Kubelet = standin.NewKubelet()
 	n.Kubelet.SetNode(pods)
 	ctx, cancel := context.WithCancel(context.Background())
