@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -78,10 +77,9 @@ func Start(t testing.TB, dir, path string, args ...string) *testkit.Child {
 	return Run(t, cmd)
 }
 
-// Run runs a command until the test ends; a test that fails shows the end of its output.
+// Run runs a command until the test ends, also by the limit of `go test`; a test that fails shows the end of its output.
 func Run(t testing.TB, cmd *exec.Cmd) *testkit.Child {
 	t.Helper()
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	child, err := testkit.Start(cmd)
 	must.OK(t, err)
 	t.Cleanup(func() {
