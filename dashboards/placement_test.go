@@ -2,7 +2,6 @@ package dashboards_test
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,11 +12,10 @@ import (
 
 // docs/dashboards.md has the labels of each dimension, in their order.
 func TestDocumentedLabels(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "docs", "dashboards.md"))
-	must.OK(t, err)
+	text := must.Read(t, filepath.Join("..", "docs", "dashboards.md"))
 	for _, d := range catalog.Dimensions() {
 		row := fmt.Sprintf("| `%s` | %ss | `%s` |\n", d.Name, d.Object, strings.Join(d.Labels, "`, `"))
-		if !strings.Contains(string(text), row) {
+		if !strings.Contains(text, row) {
 			t.Errorf("docs/dashboards.md lacks the row %s", row)
 		}
 	}

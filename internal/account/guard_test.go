@@ -1,7 +1,6 @@
 package account
 
 import (
-	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -92,9 +91,8 @@ func TestBAR1AloneDropsNoMemory(t *testing.T) {
 	name := regexp.MustCompile(`(?m)^ *Name = "(.+)"`)
 	checked := 0
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		must.OK(t, err)
-		size, model := total.FindSubmatch(text), name.FindSubmatch(text)
+		text := must.Read(t, file)
+		size, model := total.FindStringSubmatch(text), name.FindStringSubmatch(text)
 		if size == nil {
 			continue // it uses the memory of the host
 		}

@@ -137,10 +137,9 @@ var makeTarget = regexp.MustCompile(`(?m)^([a-z][a-z-]*):`)
 // Every make target in a page exists.
 func TestMakeTargetsExist(t *testing.T) {
 	root, all := pages(t)
-	text, err := os.ReadFile(filepath.Join(root, "Makefile"))
-	must.OK(t, err)
+	text := must.Read(t, filepath.Join(root, "Makefile"))
 	var targets []string
-	for _, m := range makeTarget.FindAllStringSubmatch(string(text), -1) {
+	for _, m := range makeTarget.FindAllStringSubmatch(text, -1) {
 		targets = append(targets, m[1])
 	}
 	makeCommand := regexp.MustCompile(`^make ([a-z][a-z-]*)`)
@@ -232,10 +231,9 @@ func TestCommandsAreMarked(t *testing.T) {
 // docs/ARCHITECTURE.md lists every package of the plan.
 func TestArchitectureListsEveryPackage(t *testing.T) {
 	root, _ := pages(t)
-	text, err := os.ReadFile(filepath.Join(root, "docs", "ARCHITECTURE.md"))
-	must.OK(t, err)
+	text := must.Read(t, filepath.Join(root, "docs", "ARCHITECTURE.md"))
 	for _, r := range plan {
-		if !strings.Contains(string(text), "`"+r.path+"`") {
+		if !strings.Contains(text, "`"+r.path+"`") {
 			t.Errorf("docs/ARCHITECTURE.md does not list %s", r.path)
 		}
 	}

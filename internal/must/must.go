@@ -14,6 +14,14 @@ func OK(t testing.TB, err error) {
 	}
 }
 
+// Read returns the text of a file.
+func Read(t testing.TB, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	OK(t, err)
+	return string(text)
+}
+
 // ShortDir returns a directory for sockets, until the test ends: the address of one has at most 107 bytes, which the
 // directory of a test with a long name exceeds.
 func ShortDir(t testing.TB) string {

@@ -355,11 +355,10 @@ func TestWrapperIsReported(t *testing.T) {
 		return
 	}
 	r := playText(t, "gpu 0 board=b\n")
-	library, err := os.ReadFile(r.options.Path)
-	must.OK(t, err)
+	library := must.Read(t, r.options.Path)
 	for _, name := range []string{"libnvidia-ml.so.580.105.08", DefaultPath} {
 		path := filepath.Join(t.TempDir(), name)
-		must.OK(t, os.WriteFile(path, library, 0o600))
+		must.OK(t, os.WriteFile(path, []byte(library), 0o600))
 		r.options.Path = path
 		r.open()
 		if got, want := r.session.System().Wrapper, map[string]string{DefaultPath: path}[name]; got != want {

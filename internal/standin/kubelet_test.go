@@ -189,8 +189,7 @@ func TestDemoPods(t *testing.T) {
 	path = filepath.Join("..", "..", "testdata", "scenarios", "demo.scenario")
 	s, err := scenario.Load(path)
 	must.OK(t, err)
-	text, err := os.ReadFile(path)
-	must.OK(t, err)
+	text := must.Read(t, path)
 	names := map[string]bool{}
 	for _, c := range s.GPUs {
 		names[string(c.UUID)] = true
@@ -201,7 +200,7 @@ func TestDemoPods(t *testing.T) {
 	}
 	check := func(resource, id string) {
 		uuid, _, _ := strings.Cut(id, "::")
-		if mig := strings.HasPrefix(uuid, "MIG-") && strings.Contains(string(text), "uuid="+uuid); !mig && !names[uuid] {
+		if mig := strings.HasPrefix(uuid, "MIG-") && strings.Contains(text, "uuid="+uuid); !mig && !names[uuid] {
 			t.Errorf("%s: the scenario has no %s", resource, id)
 		}
 	}

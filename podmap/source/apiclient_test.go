@@ -143,9 +143,8 @@ func TestCertificatesAreRotated(t *testing.T) {
 	}
 	old := &closing{}
 	c.client = &http.Client{Transport: old}
-	cert, err := os.ReadFile(a.ca)
-	must.OK(t, err)
-	must.OK(t, os.WriteFile(a.ca, append(cert, '\n'), 0o600))
+	cert := must.Read(t, a.ca)
+	must.OK(t, os.WriteFile(a.ca, []byte(cert+"\n"), 0o600))
 	if err := c.connect(); err != nil || c.client.Transport == old || old.closed != 1 {
 		t.Errorf("the old connections were closed %d times, %v", old.closed, err)
 	}

@@ -117,9 +117,8 @@ func TestRemovedDirectory(t *testing.T) {
 
 // Events that the kernel had to drop may have been of the files.
 func TestDroppedEvents(t *testing.T) {
-	text, err := os.ReadFile("/proc/sys/fs/inotify/max_queued_events")
-	must.OK(t, err)
-	most, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	text := must.Read(t, "/proc/sys/fs/inotify/max_queued_events")
+	most, err := strconv.Atoi(strings.TrimSpace(text))
 	must.OK(t, err)
 	dir := t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -4,7 +4,6 @@ package browser_test
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -35,9 +34,8 @@ func demo(t *testing.T) *machine.Node { return machine.Shipped(t, "demo", "demo"
 
 func read(t *testing.T, path ...string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(append([]string{"..", "..", "testdata"}, path...)...))
-	must.OK(t, err)
-	return string(text)
+	text := must.Read(t, filepath.Join(append([]string{"..", "..", "testdata"}, path...)...))
+	return text
 }
 
 func TestNodePage(t *testing.T) {

@@ -108,16 +108,15 @@ scrape_configs:
 			files, err := filepath.Glob(filepath.Join(testdata, "*"))
 			must.OK(t, err)
 			for _, file := range files {
-				content, err := os.ReadFile(file)
-				must.OK(t, err)
+				content := must.Read(t, file)
 				name := filepath.Base(file)
 				switch {
 				case strings.HasSuffix(name, ".json"):
-					asked += d.dashboard(t, name, content)
+					asked += d.dashboard(t, name, []byte(content))
 				case strings.HasSuffix(name, ".rules.yaml"):
 					asked += d.rules(t, name)
 				default:
-					asked += d.autoscaling(t, name, string(content))
+					asked += d.autoscaling(t, name, content)
 				}
 			}
 			if release == string(compat.DCGM48) {
@@ -287,9 +286,8 @@ func (d database) documents(t *testing.T, root string) (asked int) {
 	t.Helper()
 	span := regexp.MustCompile("`([^`]+)`")
 	for _, file := range []string{"compatibility-dcgm.md", "migrate-from-dcgm-exporter.md", "migrate-from-nvidia-gpu-exporter.md"} {
-		text, err := os.ReadFile(filepath.Join(root, "docs", file))
-		must.OK(t, err)
-		for _, line := range strings.Split(string(text), "\n") {
+		text := must.Read(t, filepath.Join(root, "docs", file))
+		for _, line := range strings.Split(text, "\n") {
 			if item, ok := strings.CutPrefix(line, "- `DCGM_"); ok && file == "compatibility-dcgm.md" { // a family that is equal
 				name, query, _ := strings.Cut(item, ": ")
 				line = "| `DCGM_" + name + " | | " + query + " | |"

@@ -32,7 +32,7 @@ func TestBinaryIsBoundLazily(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if !strings.Contains(fileText(t, called), "-Wl,-z,lazy") {
+	if !strings.Contains(must.Read(t, called), "-Wl,-z,lazy") {
 		t.Fatal("it was linked by another compiler")
 	}
 	binary := filepath.Join(root(t), "bin", runtime.GOARCH, "gpu-exporter")

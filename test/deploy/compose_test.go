@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
+
 	"sigs.k8s.io/yaml"
 )
 
@@ -27,7 +29,7 @@ func TestCompose(t *testing.T) {
 			}
 			Volumes map[string]any
 		}
-		if err := yaml.Unmarshal([]byte(fileText(t, path)), &c); err != nil {
+		if err := yaml.Unmarshal([]byte(must.Read(t, path)), &c); err != nil {
 			t.Fatalf("%s: %v", path, err)
 		}
 		if len(c.Services) == 0 {
@@ -60,7 +62,7 @@ func TestCompose(t *testing.T) {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		return yaml.Unmarshal([]byte(fileText(t, path)), new(any))
+		return yaml.Unmarshal([]byte(must.Read(t, path)), new(any))
 	})
 	if err != nil {
 		t.Error(err)

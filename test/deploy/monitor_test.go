@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
+
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
 )
 
@@ -202,7 +204,7 @@ func TestDashboards(t *testing.T) {
 			} else if got.Spec.Folder != "GPU" || len(got.Spec.InstanceSelector.MatchLabels) == 0 {
 				t.Errorf("%s: %q, selector %v", o.Metadata.Name, got.Spec.Folder, got.Spec.InstanceSelector)
 			}
-			if !sameJSON(t, text, fileText(t, root(t)+"/dashboards/"+name)) {
+			if !sameJSON(t, text, must.Read(t, root(t)+"/dashboards/"+name)) {
 				t.Errorf("%s is not the dashboard of the repository", o.Metadata.Name)
 			}
 		}

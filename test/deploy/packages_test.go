@@ -101,7 +101,7 @@ func isPackage(t *testing.T, deb, rpm string) {
 	dir := t.TempDir()
 	output(t, "", "dpkg-deb", "-x", deb, dir)
 	output(t, "", "dpkg-deb", "-e", deb, filepath.Join(dir, "DEBIAN"))
-	if got := fileText(t, filepath.Join(dir, "DEBIAN", "conffiles")); strings.TrimSpace(got) != "/etc/default/gpu-exporter" {
+	if got := must.Read(t, filepath.Join(dir, "DEBIAN", "conffiles")); strings.TrimSpace(got) != "/etc/default/gpu-exporter" {
 		t.Errorf("files of the administrator's: %q", got)
 	}
 	for _, script := range []string{"postinst", "prerm"} {
@@ -146,7 +146,7 @@ func completes(t *testing.T, dir, name, begin string, offers []string) {
 			t.Errorf("bash offers %s for %s", word, begin)
 		}
 	}
-	if zsh := fileText(t, filepath.Join(dir, "usr/share/zsh/vendor-completions/_"+name)); !strings.HasPrefix(zsh, "#compdef "+name+"\n") {
+	if zsh := must.Read(t, filepath.Join(dir, "usr/share/zsh/vendor-completions/_"+name)); !strings.HasPrefix(zsh, "#compdef "+name+"\n") {
 		t.Errorf("the zsh completion is %s", zsh)
 	}
 }
@@ -199,7 +199,7 @@ func environmentIsTaken(t *testing.T, program string) {
 	cmd := exec.Command(program, "doctor", "--no-kubelet", "--path.kmsg=")
 	cmd.Env = os.Environ()
 	lines := 0
-	for _, line := range strings.Split(fileText(t, filepath.Join(root(t), "deploy/systemd/gpu-exporter.default")), "\n") {
+	for _, line := range strings.Split(must.Read(t, filepath.Join(root(t), "deploy/systemd/gpu-exporter.default")), "\n") {
 		name, value, ok := strings.Cut(strings.TrimPrefix(line, "#"), "=")
 		if !ok || strings.Contains(name, " ") {
 			continue
@@ -239,7 +239,7 @@ func TestUnit(t *testing.T) {
 	var paths []string
 	for _, name := range []string{"gpu-exporter.service", "gpu-exporter.socket"} {
 		path := filepath.Join(units, name)
-		text := strings.ReplaceAll(fileText(t, filepath.Join(dir, name)), "/usr/bin/gpu-exporter", program)
+		text := strings.ReplaceAll(must.Read(t, filepath.Join(dir, name)), "/usr/bin/gpu-exporter", program)
 		text = strings.ReplaceAll(text, "man:gpu-exporter(1) ", "")
 		must.OK(t, os.WriteFile(path, []byte(text), 0o644))
 		paths = append(paths, path)
@@ -250,7 +250,7 @@ func TestUnit(t *testing.T) {
 	}
 
 	set := map[string]string{}
-	for _, line := range strings.Split(fileText(t, filepath.Join(dir, "gpu-exporter.service")), "\n") {
+	for _, line := range strings.Split(must.Read(t, filepath.Join(dir, "gpu-exporter.service")), "\n") {
 		if name, value, ok := strings.Cut(line, "="); ok && !strings.HasPrefix(line, "#") {
 			set[name] = value
 		}

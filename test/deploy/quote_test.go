@@ -24,7 +24,7 @@ func TestValuesAreQuoted(t *testing.T) {
 	values := map[string]any{}
 	for _, path := range []string{filepath.Join(chart(t), "values.yaml"), cases(t)["everything"]} {
 		var more map[string]any
-		must.OK(t, yaml.Unmarshal([]byte(fileText(t, path)), &more))
+		must.OK(t, yaml.Unmarshal([]byte(must.Read(t, path)), &more))
 		merge(values, more)
 	}
 	merge(values, map[string]any{"image": map[string]any{"digest": "", "tag": "1.0.0"}, "rules": map[string]any{"namespace": "a"},

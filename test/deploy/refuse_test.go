@@ -1,19 +1,9 @@
 package deploy_test
 
 import (
-	"os"
 	"strings"
 	"testing"
-
-	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
-
-func fileText(t *testing.T, path string) string {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	must.OK(t, err)
-	return string(text)
-}
 
 // Contradictory values fail the template with one line that says what to do.
 func TestContradictions(t *testing.T) {

@@ -86,7 +86,7 @@ func unpack(t *testing.T, name string) string {
 // for byte.
 func TestRelease(t *testing.T) {
 	dir, arch := release(t), releaseArch()
-	sums := fileText(t, filepath.Join(dir, "SHA256SUMS"))
+	sums := must.Read(t, filepath.Join(dir, "SHA256SUMS"))
 	var names []string
 	for _, m := range regexp.MustCompile(`(?m)^[0-9a-f]{64}  (\S+)$`).FindAllStringSubmatch(sums, -1) {
 		names = append(names, m[1])
@@ -109,10 +109,10 @@ func TestRelease(t *testing.T) {
 	for _, name := range []string{"gpu-exporter", "gpu-report", "gpu-migrate"} {
 		isRelease(t, "", filepath.Join(unpacked, name))
 		hasModules(t, filepath.Join(dir, name+"-"+releaseVersion+"-linux-"+arch+".cdx.json"), filepath.Join(unpacked, name),
-			fileText(t, filepath.Join(unpacked, "THIRD_PARTY_NOTICES")))
+			must.Read(t, filepath.Join(unpacked, "THIRD_PARTY_NOTICES")))
 	}
 	for _, name := range []string{"LICENSE", "CHANGELOG.md", "gpu-exporter.service"} {
-		if fileText(t, filepath.Join(unpacked, name)) == "" {
+		if must.Read(t, filepath.Join(unpacked, name)) == "" {
 			t.Errorf("%s is empty", name)
 		}
 	}
@@ -128,7 +128,7 @@ func TestRelease(t *testing.T) {
 		t.Errorf("the chart of the release: %v\n%.2000s", err, out)
 	}
 
-	if again := fileText(t, filepath.Join(makeRelease(t, t.TempDir()), "SHA256SUMS")); again != sums {
+	if again := must.Read(t, filepath.Join(makeRelease(t, t.TempDir()), "SHA256SUMS")); again != sums {
 		t.Errorf("made again in another directory, the release differs:\n%s\n%s", sums, again)
 	}
 }
@@ -156,7 +156,7 @@ func hasModules(t *testing.T, sbom, program, notices string) {
 	var listed struct {
 		Components []struct{ Name, Version string }
 	}
-	must.OK(t, json.Unmarshal([]byte(fileText(t, sbom)), &listed))
+	must.OK(t, json.Unmarshal([]byte(must.Read(t, sbom)), &listed))
 	modules := 0
 	for _, line := range strings.Split(output(t, "", "go", "version", "-m", program), "\n") {
 		f := strings.Fields(line)
@@ -187,7 +187,7 @@ func TestImage(t *testing.T) {
 		return filepath.Join(dir, "blobs", "sha256", strings.TrimPrefix(d.Digest, "sha256:"))
 	}
 	read := func(path string, into any) {
-		must.OK(t, json.Unmarshal([]byte(fileText(t, path)), into))
+		must.OK(t, json.Unmarshal([]byte(must.Read(t, path)), into))
 	}
 	var top, index struct{ Manifests []described }
 	var manifest struct {
@@ -245,7 +245,7 @@ func TestImage(t *testing.T) {
 // The changelog's lines have one form, so that tools can read it.
 func TestChangelog(t *testing.T) {
 	form := regexp.MustCompile(`^- \[(CHANGE|FEATURE|ENHANCEMENT|BUGFIX)\] [A-Za-z0-9 ./_-]+: .+\.$`)
-	for i, line := range strings.Split(strings.TrimSpace(fileText(t, filepath.Join(root(t), "CHANGELOG.md"))), "\n") {
+	for i, line := range strings.Split(strings.TrimSpace(must.Read(t, filepath.Join(root(t), "CHANGELOG.md"))), "\n") {
 		if line == "" || strings.HasPrefix(line, "# ") || strings.HasPrefix(line, "## ") || strings.HasPrefix(line, "Lines are ") {
 			continue
 		}

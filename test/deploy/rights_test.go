@@ -240,7 +240,7 @@ func TestMountsDirectories(t *testing.T) {
 func TestOldestCluster(t *testing.T) {
 	t.Parallel()
 	var c struct{ KubeVersion string }
-	must.OK(t, yaml.Unmarshal([]byte(fileText(t, chart(t)+"/Chart.yaml")), &c))
+	must.OK(t, yaml.Unmarshal([]byte(must.Read(t, chart(t)+"/Chart.yaml")), &c))
 	oldest := strings.TrimSuffix(strings.TrimPrefix(c.KubeVersion, ">="), "-0")
 	for name, values := range cases(t) {
 		out, err := helm(t, "template", chart(t), "-f", values, "--kube-version", oldest, "--set", "dashboards.kind=none")

@@ -33,7 +33,7 @@ func TestSizes(t *testing.T) {
 	var files []map[string]any
 	err := filepath.WalkDir(chart(t), func(path string, d os.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
-			files = append(files, map[string]any{"name": path, "data": []byte(fileText(t, path))})
+			files = append(files, map[string]any{"name": path, "data": []byte(must.Read(t, path))})
 		}
 		return err
 	})
@@ -57,9 +57,9 @@ func TestSizes(t *testing.T) {
 // The schema and values.yaml have the same keys.
 func TestSchemaKnowsTheValues(t *testing.T) {
 	var values map[string]any
-	must.OK(t, yaml.Unmarshal([]byte(fileText(t, filepath.Join(chart(t), "values.yaml"))), &values))
+	must.OK(t, yaml.Unmarshal([]byte(must.Read(t, filepath.Join(chart(t), "values.yaml"))), &values))
 	var schema map[string]any
-	must.OK(t, json.Unmarshal([]byte(fileText(t, filepath.Join(chart(t), "values.schema.json"))), &schema))
+	must.OK(t, json.Unmarshal([]byte(must.Read(t, filepath.Join(chart(t), "values.schema.json"))), &schema))
 	var walk func(path string, values, schema map[string]any)
 	walk = func(path string, values, schema map[string]any) {
 		if schema["additionalProperties"] != false {

@@ -14,7 +14,7 @@ import (
 // without VERSION has it.
 func TestVersionAgrees(t *testing.T) {
 	find := func(file, pattern string) string {
-		m := regexp.MustCompile(pattern).FindStringSubmatch(fileText(t, filepath.Join(root(t), file)))
+		m := regexp.MustCompile(pattern).FindStringSubmatch(must.Read(t, filepath.Join(root(t), file)))
 		if m == nil {
 			t.Fatalf("%s has no %s", file, pattern)
 		}
@@ -44,7 +44,7 @@ func TestVersionAgrees(t *testing.T) {
 			files, err := filepath.Glob(filepath.Join(root(t), pattern))
 			must.OK(t, err)
 			for _, file := range files {
-				for _, m := range regexp.MustCompile(c.pattern).FindAllStringSubmatch(fileText(t, file), -1) {
+				for _, m := range regexp.MustCompile(c.pattern).FindAllStringSubmatch(must.Read(t, file), -1) {
 					if found++; m[1] != c.want && m[1] != "0.2.0" { // the example of an upgrade
 						t.Errorf("%s: %s, want %s", file, m[0], c.want)
 					}

@@ -42,9 +42,7 @@ func root(t *testing.T) string {
 
 func fileText(t *testing.T, path ...string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(append([]string{root(t)}, path...)...))
-	must.OK(t, err)
-	return string(text)
+	return must.Read(t, filepath.Join(append([]string{root(t)}, path...)...))
 }
 
 // read returns the blocks of every page, and the pages' prose by path.
@@ -91,15 +89,14 @@ func run(t *testing.T, dir, name string, args ...string) (string, error) {
 
 // TestComparison: our own column has the numbers of alerts and dashboards as they are.
 func TestComparison(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "comparison.md"))
-	must.OK(t, err)
+	text := must.Read(t, filepath.Join("..", "..", "docs", "comparison.md"))
 	groups, err := alerts.Default().AlertRules()
 	must.OK(t, err)
 	n := 0
 	for _, g := range groups {
 		n += len(g.Rules)
 	}
-	if want := fmt.Sprintf("| alerts, dashboards | %d, tested; %d |", n, len(dashboards.All())); !strings.Contains(string(text), want) {
+	if want := fmt.Sprintf("| alerts, dashboards | %d, tested; %d |", n, len(dashboards.All())); !strings.Contains(text, want) {
 		t.Errorf("docs/comparison.md does not say %q", want)
 	}
 }

@@ -119,9 +119,8 @@ func cover(t *testing.T, c dashboard.Client, w dashboard.Window, empty absent) s
 // unoffered are the families that no simulated GPU offers, by docs/metrics-by-gpu.csv.
 func unoffered(t *testing.T, root string) (out []string) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, "docs", "metrics-by-gpu.csv"))
-	must.OK(t, err)
-	for line := range strings.Lines(string(text)) {
+	text := must.Read(t, filepath.Join(root, "docs", "metrics-by-gpu.csv"))
+	for line := range strings.Lines(text) {
 		if name, models, _ := strings.Cut(line, ","); strings.Trim(models, ",\n") == "" {
 			out = append(out, name)
 		}

@@ -386,9 +386,8 @@ func table() []row {
 
 // TestTableIsWhole: each promise of the documentation is played, and what is played is promised.
 func TestTableIsWhole(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "testing.md"))
-	must.OK(t, err)
-	_, after, found := strings.Cut(string(text), "| what happens | what you see |\n|---|---|\n")
+	text := must.Read(t, filepath.Join("..", "..", "docs", "testing.md"))
+	_, after, found := strings.Cut(text, "| what happens | what you see |\n|---|---|\n")
 	promised, _, ended := strings.Cut(after, "\n\n")
 	if !found || !ended {
 		t.Fatal("docs/testing.md has no table of what is promised")

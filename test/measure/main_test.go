@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,9 +14,8 @@ func TestPages(t *testing.T) {
 	for name, f := range pages() {
 		got, err := render(dir, name, f)
 		must.OK(t, err)
-		want, err := os.ReadFile(filepath.Join(dir, name+".md"))
-		must.OK(t, err)
-		if got != string(want) {
+		want := must.Read(t, filepath.Join(dir, name+".md"))
+		if got != want {
 			t.Errorf("docs/%s.md differs from its figures; run `bin/measure pages`", name)
 		}
 		for _, hole := range []string{"NaN", "Inf", "%!", "no value"} {

@@ -3,7 +3,6 @@ package queries
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -57,10 +56,9 @@ func boards(t *testing.T) []shipped {
 	}
 	var out []shipped
 	for _, p := range paths {
-		text, err := os.ReadFile(p)
-		must.OK(t, err)
+		text := must.Read(t, p)
 		var b shipped
-		if err := json.Unmarshal(text, &b); err != nil {
+		if err := json.Unmarshal([]byte(text), &b); err != nil {
 			t.Fatalf("%s: %v", p, err)
 		}
 		out = append(out, b)

@@ -2,7 +2,6 @@ package rules_test
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -34,13 +33,12 @@ func TestHealthyBoardsAreQuiet(t *testing.T) {
 	dir := t.TempDir()
 	var paths []string
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		must.OK(t, err)
+		text := must.Read(t, file)
 		var b strings.Builder
 		fmt.Fprintf(&b, "- interval: 5m\n  input_series:\n  - series: 'up{job=\"gpu-exporter\",instance=\"node-1\"}'\n    values: "+
 			"'1x20'\n  - series: 'kube_node_status_condition{node=\"node-1\",condition=\"Ready\",status=\"true\"}'\n"+
 			"    values: '1x20'\n")
-		for _, m := range exposed.FindAllStringSubmatch(string(text), -1) {
+		for _, m := range exposed.FindAllStringSubmatch(text, -1) {
 			fmt.Fprintf(&b, "  - series: '%s'\n    values: '%sx20'\n", strings.ReplaceAll(m[1], "'", "''"), m[2])
 		}
 		b.WriteString("  promql_expr_test:\n  - eval_time: 90m\n    expr: 'ALERTS{alertstate=\"firing\"}'\n    exp_samples: []\n")

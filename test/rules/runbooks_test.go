@@ -2,7 +2,6 @@ package rules_test
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -74,13 +73,12 @@ func stories() map[string]story {
 // page is what an exporter of two nodes with eight healthy H100 and eighty containers exposes: GPU A and B are the first of n1.
 func page(t *testing.T) map[string]float64 {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "testdata", "golden", "8xh100-shared.prom"))
-	must.OK(t, err)
+	text := must.Read(t, filepath.Join("..", "..", "testdata", "golden", "8xh100-shared.prom"))
 	const gpu = "GPU-5a0e110%[1]d-8c1d-4e6b-9d10-00000000000%[1]d"
 	n1 := strings.NewReplacer(`node="node-1"`, `node="n1"`, fmt.Sprintf(gpu, 0), "GPU-A", fmt.Sprintf(gpu, 1), "GPU-B")
 	n2 := strings.NewReplacer(`node="node-1"`, `node="n2"`, `uuid="`, `uuid="n2-`, `namespace="`, `namespace="other-`)
 	out := map[string]float64{}
-	for _, m := range exposed.FindAllStringSubmatch(string(text), -1) {
+	for _, m := range exposed.FindAllStringSubmatch(text, -1) {
 		var v float64
 		if _, err := fmt.Sscan(m[2], &v); err != nil {
 			t.Fatal(err)
@@ -278,9 +276,8 @@ var codeSpan = regexp.MustCompile("`([^`\n]+(?:\n[^`\n]+)?)`")
 func runbook(t *testing.T, name string) (out []string) {
 	t.Helper()
 	file := func(path string) string {
-		text, err := os.ReadFile(filepath.Join("..", "..", "docs", path))
-		must.OK(t, err)
-		return string(text)
+		text := must.Read(t, filepath.Join("..", "..", "docs", path))
+		return text
 	}
 	_, text, found := strings.Cut(file("alerts.md"), "\n### "+name+"\n")
 	if !found {

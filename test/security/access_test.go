@@ -59,16 +59,14 @@ func remove(t *testing.T, dir, name string) {
 
 func add(t *testing.T, dir, text string) {
 	t.Helper()
-	before, err := os.ReadFile(filepath.Join(dir, "web.yml"))
-	must.OK(t, err)
-	write(t, filepath.Join(dir, "web.yml"), string(before)+text)
+	before := must.Read(t, filepath.Join(dir, "web.yml"))
+	write(t, filepath.Join(dir, "web.yml"), before+text)
 }
 
 func copyFile(t *testing.T, dir, from, to string) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(dir, from))
-	must.OK(t, err)
-	write(t, filepath.Join(dir, to), string(text))
+	text := must.Read(t, filepath.Join(dir, from))
+	write(t, filepath.Join(dir, to), text)
 }
 
 // What becomes of the configuration while the exporter runs closes it, and mending opens it again.
@@ -79,8 +77,7 @@ func TestAccessFailsClosed(t *testing.T) {
 	e := n.Start(t, machine.Options{Flags: append([]string{"--compat=dcgm-4.9", "--web.config.file=" + config}, quick...)})
 	e.TLS = true
 	client := trusting(t, filepath.Join(n.Dir, "cert.pem"))
-	good, err := os.ReadFile(config)
-	must.OK(t, err)
+	good := must.Read(t, config)
 	paths := []string{"/metrics", "/metrics/dcgm", "/", "/-/healthy", "/-/ready", "/nothing"}
 	open := func(t *testing.T) {
 		t.Helper()
@@ -138,28 +135,27 @@ func TestAccessFailsClosed(t *testing.T) {
 	for name, spoil := range map[string]func(){
 		"deleted":       func() { remove(t, n.Dir, "web.yml") },
 		"emptied":       func() { write(t, config, "") },
-		"without users": func() { write(t, config, string(good[:strings.Index(string(good), "basic_auth_users")])) },
+		"without users": func() { write(t, config, string(good[:strings.Index(good, "basic_auth_users")])) },
 		"no users": func() {
-			write(t, config, strings.Replace(string(good), "basic_auth_users:", "basic_auth_users: {}\nhttp_server_config: {}\n#", 1))
+			write(t, config, strings.Replace(good, "basic_auth_users:", "basic_auth_users: {}\nhttp_server_config: {}\n#", 1))
 		},
 		"not YAML":         func() { write(t, config, "tls_server_config: [") },
-		"users of no kind": func() { write(t, config, strings.Replace(string(good), "prometheus:", "other:", 1)) },
+		"users of no kind": func() { write(t, config, strings.Replace(good, "prometheus:", "other:", 1)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			askAs(t, kept, e.Base()+"/metrics", machine.Password)
 			spoil()
 			closed(t, kept, "", machine.Password)
 			closed(t, client, "", machine.Password)
-			write(t, config, string(good))
+			write(t, config, good)
 			open(t)
 		})
 	}
 	t.Run("the certificate deleted", func(t *testing.T) {
-		text, err := os.ReadFile(filepath.Join(n.Dir, "cert.pem"))
-		must.OK(t, err)
+		text := must.Read(t, filepath.Join(n.Dir, "cert.pem"))
 		remove(t, n.Dir, "cert.pem")
 		closed(t, client, "", machine.Password)
-		write(t, filepath.Join(n.Dir, "cert.pem"), string(text))
+		write(t, filepath.Join(n.Dir, "cert.pem"), text)
 		open(t)
 	})
 	// The driver was read all the while.

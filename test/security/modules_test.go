@@ -2,7 +2,6 @@ package security_test
 
 import (
 	"debug/buildinfo"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -19,9 +18,8 @@ var linked = regexp.MustCompile("(?m)^\\| (`[^|]+`) \\| (.*) \\|$")
 func TestModulesAreReviewed(t *testing.T) {
 	info, err := buildinfo.ReadFile(machine.Binary(t))
 	must.OK(t, err)
-	text, err := os.ReadFile(filepath.Join(machine.Root(t), "docs", "security.md"))
-	must.OK(t, err)
-	_, section, ok := strings.Cut(string(text), "\n## What is linked in\n")
+	text := must.Read(t, filepath.Join(machine.Root(t), "docs", "security.md"))
+	_, section, ok := strings.Cut(text, "\n## What is linked in\n")
 	if !ok {
 		t.Fatal("docs/security.md has no section What is linked in")
 	}

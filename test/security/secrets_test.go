@@ -79,10 +79,8 @@ func TestNoSecretIsExposed(t *testing.T) {
 			socket := filepath.Join(filepath.Dir(n.Socket), "docker.sock")
 			engineServer(t, socket, fmt.Sprintf(`[{"Id":"%064d","Names":["/c"],"Command":%q,"Labels":{"x":%q}}]`, 1, engine, engine))
 			config := machine.WebConfig(t, n.Dir, machine.Web{Users: true})
-			hash, err := os.ReadFile(config)
-			must.OK(t, err)
-			key, err := os.ReadFile(filepath.Join(n.Dir, "key.pem"))
-			must.OK(t, err)
+			hash := must.Read(t, config)
+			key := must.Read(t, filepath.Join(n.Dir, "key.pem"))
 			e := n.Start(t, machine.Options{Env: []string{"PASSWORD_OF_THE_EXPORTER=the-environment-of-the-exporter"},
 				Flags: append([]string{"--log.level=debug", "--compat=dcgm-4.9", "--kubelet.checkpoint=" + n.Dir + "/checkpoint",
 					"--kubernetes.pods",
@@ -97,8 +95,8 @@ func TestNoSecretIsExposed(t *testing.T) {
 				"a label": label, "the password": machine.Password,
 				"the password in the header": base64.StdEncoding.EncodeToString([]byte("prometheus:" + machine.Password)),
 				"the exporter's environment": "the-environment-of-the-exporter",
-				"the password's hash":        strings.TrimSpace(string(hash[strings.Index(string(hash), "$2"):])),
-				"the key":                    strings.Split(string(key), "\n")[1]}
+				"the password's hash":        strings.TrimSpace(string(hash[strings.Index(hash, "$2"):])),
+				"the key":                    strings.Split(key, "\n")[1]}
 			var seen []string
 			await(t, client, e.Base(), machine.Password, "gpu_device_up{", `pod="sharer"`)
 			time.Sleep(2500 * time.Millisecond) // every poll group, and the first response of the API server on the page

@@ -60,10 +60,9 @@ func await(t *testing.T, client *http.Client, url, password string, texts ...str
 // trusting is a client that trusts the certificate in a file alone, and keeps no connection.
 func trusting(t *testing.T, path string) *http.Client {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	must.OK(t, err)
+	text := must.Read(t, path)
 	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(text)
+	pool.AppendCertsFromPEM([]byte(text))
 	// The certificate is for one address of the loopback, whichever the exporter listens on.
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, ServerName: "127.0.0.1"},
 		DisableKeepAlives: true}}

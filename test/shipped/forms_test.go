@@ -54,9 +54,7 @@ func (f form) same(g form) bool {
 
 func text(t *testing.T, path ...string) string {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(append([]string{servers.Root(t)}, path...)...))
-	must.OK(t, err)
-	return string(b)
+	return must.Read(t, filepath.Join(append([]string{servers.Root(t)}, path...)...))
 }
 
 // The names of what a shell or an API server replaces.

@@ -57,9 +57,8 @@ func certificate(t *testing.T) map[string]string {
 	machine.WebConfig(t, dir, machine.Web{})
 	out := map[string]string{}
 	for _, name := range []string{"cert.pem", "key.pem"} {
-		b, err := os.ReadFile(filepath.Join(dir, name))
-		must.OK(t, err)
-		out[name] = string(b)
+		b := must.Read(t, filepath.Join(dir, name))
+		out[name] = b
 	}
 	return out
 }

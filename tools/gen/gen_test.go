@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/gpu-exporter/gpu-exporter/dashboards"
@@ -46,10 +47,9 @@ func TestGenerateIsRepeatable(t *testing.T) {
 // Each dashboard has its section and picture in the documentation, which is not generated; panels are described in the
 // dashboards themselves.
 func TestDashboardsAreDocumented(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "dashboards.md"))
-	must.OK(t, err)
+	page := must.Read(t, filepath.Join("..", "..", "docs", "dashboards.md"))
 	for _, b := range dashboards.All() {
-		if !bytes.Contains(page, []byte("\n## "+b.Title+"\n")) || !bytes.Contains(page, []byte("-"+b.UID+".png)")) {
+		if !strings.Contains(page, "\n## "+b.Title+"\n") || !strings.Contains(page, "-"+b.UID+".png)") {
 			t.Errorf("docs/dashboards.md has no section or picture of %s (%s)", b.Title, b.UID)
 		}
 	}

@@ -2,7 +2,6 @@ package compat_test
 
 import (
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -470,10 +469,9 @@ func TestHealth(t *testing.T) {
 
 // nvidia_gpu_exporter's names are the names of nvidia-smi's fields, or are in what it exports for its test devices.
 func TestNvidiaSMI(t *testing.T) {
-	text, err := os.ReadFile("testdata/nvidia_gpu_exporter.txt")
-	must.OK(t, err)
+	text := must.Read(t, "testdata/nvidia_gpu_exporter.txt")
 	p := newPage(t, compat.NvidiaSMI)
-	theirs, common := string(text), 0
+	theirs, common := text, 0
 	for _, f := range p.Families() {
 		field := "nvidia_smi_" + strings.ReplaceAll(f.Help, ".", "_")
 		switch mig := strings.HasPrefix(f.Name, "nvidia_smi_mig_") || strings.Contains(f.Name, "last_") ||

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -49,9 +48,8 @@ func parse(t *testing.T, text string) map[string]*dto.MetricFamily {
 // Every page of every node parses, passes promlint, and has no family that the catalog does not have; all nodes together
 // show whatever recording rules read. Panels on other families have data in the end-to-end test.
 func TestNodePages(t *testing.T) {
-	rules, err := os.ReadFile(filepath.Join("..", "..", "..", "alerts", "recording.rules.yaml"))
-	must.OK(t, err)
-	reads, at := string(rules), someDay
+	rules := must.Read(t, filepath.Join("..", "..", "..", "alerts", "recording.rules.yaml"))
+	reads, at := rules, someDay
 	f, s := newServer(t, fleet.Demo(1), &at)
 	known, shown := map[string]bool{}, map[string]bool{}
 	for _, row := range catalog.All() {

@@ -1,7 +1,6 @@
 package scenario
 
 import (
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -30,9 +29,8 @@ func TestKeysMatchTheDriver(t *testing.T) {
 	}
 	var driver []string
 	for _, name := range files {
-		text, err := os.ReadFile(name)
-		must.OK(t, err)
-		joined := strings.ReplaceAll(string(text), "\n                                ", " ")
+		text := must.Read(t, name)
+		joined := strings.ReplaceAll(text, "\n                                ", " ")
 		for _, p := range patterns {
 			for _, m := range p.FindAllStringSubmatch(joined, -1) {
 				driver = append(driver, m[1])
@@ -63,9 +61,8 @@ func TestKeysMatchTheDriver(t *testing.T) {
 
 // The names of return codes and variables are those of the driver's sources, in its order.
 func TestVariablesMatchTheDriver(t *testing.T) {
-	text, err := os.ReadFile("../../../testdata/fakenvml/scenario.c")
-	must.OK(t, err)
-	list := regexp.MustCompile(`(?s)variable_names\[\] = \{(.*?)\}`).FindStringSubmatch(string(text))
+	text := must.Read(t, "../../../testdata/fakenvml/scenario.c")
+	list := regexp.MustCompile(`(?s)variable_names\[\] = \{(.*?)\}`).FindStringSubmatch(text)
 	if list == nil {
 		t.Fatal("the list of variables is not in scenario.c")
 	}

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -26,13 +25,12 @@ func TestNodes(t *testing.T) {
 				t.Errorf("%s: %v", n.name, err)
 				continue
 			}
-			text, err := os.ReadFile(pods)
-			must.OK(t, err)
-			if _, err := standin.ParsePods(pods, strings.NewReader(string(text))); err != nil {
+			text := must.Read(t, pods)
+			if _, err := standin.ParsePods(pods, strings.NewReader(text)); err != nil {
 				t.Errorf("%s: %v", n.name, err)
 			}
 			want := map[string]int{"gpus": n.gpus, "pods": n.podCount, "mig": 7 * n.mig}[of]
-			if got := strings.Count("\n"+string(text), "\npod "); len(s.GPUs) != n.gpus || got != n.podCount+7*n.mig ||
+			if got := strings.Count("\n"+text, "\npod "); len(s.GPUs) != n.gpus || got != n.podCount+7*n.mig ||
 				want != n.at {
 				t.Errorf("%s has %d GPUs and %d pods", n.name, len(s.GPUs), got)
 			}

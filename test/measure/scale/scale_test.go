@@ -1,7 +1,6 @@
 package scale
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -46,10 +45,9 @@ func TestSmallFleet(t *testing.T) {
 
 	depth, err := depths(boards, 7*24*time.Hour)
 	must.OK(t, err)
-	shipped, err := os.ReadFile(filepath.Join(root, "alerts", "alerts.rules.yaml"))
-	must.OK(t, err)
+	shipped := must.Read(t, filepath.Join(root, "alerts", "alerts.rules.yaml"))
 	for name := range rare {
-		if depth[name] == 0 && !bytes.Contains(shipped, []byte(name)) {
+		if depth[name] == 0 && !strings.Contains(shipped, name) {
 			t.Errorf("no dashboard and no alert reads the history of %s, which is recorded for that alone", name)
 		}
 	}
@@ -112,11 +110,10 @@ func quickRules(t *testing.T, root, halfHours string) string {
 		t.Fatal(files, err)
 	}
 	for _, f := range files {
-		rules, err := os.ReadFile(f)
-		must.OK(t, err)
-		rules = regexp.MustCompile(`\n  interval: \dm\n`).ReplaceAll(rules, []byte("\n"))
-		rules = bytes.ReplaceAll(rules, []byte("\n  interval: 30m\n"), []byte("\n  interval: "+halfHours+"\n"))
-		must.OK(t, os.WriteFile(filepath.Join(dir, filepath.Base(f)), rules, 0o600))
+		rules := must.Read(t, f)
+		rules = regexp.MustCompile(`\n  interval: \dm\n`).ReplaceAllString(rules, "\n")
+		rules = strings.ReplaceAll(rules, "\n  interval: 30m\n", "\n  interval: "+halfHours+"\n")
+		must.OK(t, os.WriteFile(filepath.Join(dir, filepath.Base(f)), []byte(rules), 0o600))
 	}
 	return dir
 }

@@ -25,10 +25,9 @@ func TestLabelsOfUpstream(t *testing.T) {
 			t.Errorf("%s is %s, with the text %q", l.Name, l.Is, l.Here)
 		}
 	}
-	text, err := os.ReadFile("testdata/dcgm-exporter-labels.txt")
-	must.OK(t, err)
+	text := must.Read(t, "testdata/dcgm-exporter-labels.txt")
 	theirs := map[string]bool{"(pod labels)": true}
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(text) {
 		if fields := strings.Fields(line); fields[0] != "#" {
 			for _, name := range fields[1:] {
 				theirs[name] = true
@@ -100,9 +99,8 @@ func TestGuidesNameWhatExists(t *testing.T) {
 	must.OK(t, err)
 	docs := filepath.Join("..", "..", "..", "..", "docs")
 	for _, file := range []string{"compatibility-dcgm.md", "migrate-from-dcgm-exporter.md", "migrate-from-nvidia-gpu-exporter.md"} {
-		text, err := os.ReadFile(filepath.Join(docs, file))
-		must.OK(t, err)
-		names := ours.FindAllString(string(text), -1)
+		text := must.Read(t, filepath.Join(docs, file))
+		names := ours.FindAllString(text, -1)
 		if len(names) < 15 {
 			t.Errorf("%s names %d families", file, len(names))
 		}
@@ -115,12 +113,12 @@ func TestGuidesNameWhatExists(t *testing.T) {
 				t.Errorf("%s names %s, which the catalog does not have", file, name)
 			}
 		}
-		for _, name := range theirs.FindAllString(string(text), -1) {
+		for _, name := range theirs.FindAllString(text, -1) {
 			if !strings.Contains(table, "`"+strings.TrimSuffix(name, "(")) && !strings.HasSuffix(name, "*") {
 				t.Errorf("%s names %s, which the table does not have", file, name)
 			}
 		}
-		for _, link := range regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`).FindAllStringSubmatch(string(text), -1) {
+		for _, link := range regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`).FindAllStringSubmatch(text, -1) {
 			if _, err := os.Stat(filepath.Join(docs, link[1])); err != nil {
 				t.Errorf("%s links %s, which is not there", file, link[1])
 			}
