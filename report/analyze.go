@@ -91,12 +91,12 @@ func (a *analysis) workload(l *load) *finding {
 	a.busyRatios(l, r, f.measured)
 	a.memory(l, r)
 	if l.energy {
-		r.EnergyKWh = pointer(l.sum[qWatts] * a.p.Step.Seconds() / 3.6e6)
+		r.EnergyKWh = new(l.sum[qWatts] * a.p.Step.Seconds() / 3.6e6)
 	}
 	r.Unused = r.Idle + r.Gap
 	r.Cost, r.UnusedCost = a.opt.Prices.Cost(k.model, r.Allocated), a.opt.Prices.Cost(k.model, r.Unused)
 	if l.sum[qLastBusy] > 0 && r.Busy > 0 {
-		r.LastBusy = pointer(time.UnixMilli(int64(l.sum[qLastBusy] * 1000)).UTC().Truncate(time.Second))
+		r.LastBusy = new(time.UnixMilli(int64(l.sum[qLastBusy] * 1000)).UTC().Truncate(time.Second))
 	}
 	r.Confidence = "low"
 	switch observed, g := a.p.Duration(steps), a.opt.Advice; {
@@ -249,9 +249,9 @@ func (a *analysis) busyRatios(l *load, r *document.Workload, measured float64) {
 	if measured <= 0 {
 		return
 	}
-	r.BusyMean = pointer(min(1, l.sum[qBusy]/measured))
+	r.BusyMean = new(min(1, l.sum[qBusy]/measured))
 	if s := l.track(qBusiest).Values(0, a.p.Steps()); len(s) > 0 {
-		r.BusyP95, r.BusyP99, r.BusyPeak = pointer(s.Quantile(0.95)), pointer(s.Quantile(0.99)), pointer(s.Top())
+		r.BusyP95, r.BusyP99, r.BusyPeak = new(s.Quantile(0.95)), new(s.Quantile(0.99)), new(s.Top())
 	}
 }
 
@@ -279,7 +279,7 @@ func (a *analysis) memory(l *load, r *document.Workload) {
 	}
 	// Loading indicates nothing about the floor: a hundredth of the time is left out.
 	median := s.Quantile(0.5)
-	r.MemoryPeak, r.MemoryMedian, r.MemoryFloor = pointer(s.Top()), &median, pointer(s.Quantile(0.01))
+	r.MemoryPeak, r.MemoryMedian, r.MemoryFloor = new(s.Top()), &median, new(s.Quantile(0.01))
 	available := total
 	if gpu, ok := a.migGPU(l.key.model); ok && r.Profile != "" {
 		if p, ok := gpu.Profile(r.Profile); ok {

@@ -210,7 +210,7 @@ func (r *reader) check(fleet *document.Account, found []*finding) document.Check
 		if fleet.States.Of(s) == 0 {
 			return nil
 		}
-		return pointer((fleet.States.Of(s) - containers) / fleet.States.Of(s))
+		return new((fleet.States.Of(s) - containers) / fleet.States.Of(s))
 	}
 	if r.has[metric.RawUnattributed] {
 		c.Busy = difference(document.Busy, sum.Busy+fleet.Unattributed)

@@ -33,14 +33,13 @@ type allocationKey struct{ cluster, namespace, pod, node, uuid string }
 func (k allocationKey) parts() []string {
 	return []string{k.cluster, k.namespace, k.pod, k.node, k.uuid}
 }
+
 func (k allocationKey) gpu() gpuKey { return gpuKey{k.cluster, k.node, k.uuid} }
 
 // loadKey names one owner's use of one model.
 type loadKey struct{ cluster, namespace, kind, name, model string }
 
-func (k loadKey) parts() []string {
-	return []string{k.cluster, k.namespace, k.kind, k.name, k.model}
-}
+func (k loadKey) parts() []string { return []string{k.cluster, k.namespace, k.kind, k.name, k.model} }
 
 // sorted returns the keys of a map in order.
 func sorted[K key, V any](m map[K]V) []K {
@@ -66,9 +65,6 @@ func over(a, b float64) float64 {
 	}
 	return a / b
 }
-
-// pointer returns the address of a copy.
-func pointer[T any](v T) *T { return &v }
 
 const day = 24 * time.Hour
 

@@ -225,11 +225,11 @@ func (f *fleet) account(nodes []*nodeGPUs, list *prices.List) document.Account {
 	a.Difference = over(a.Hours-a.States.Sum(), a.Hours)
 	a.Coverage = over(a.Hours-a.States.NotReported-a.States.Unknown, a.Hours)
 	if energy {
-		a.EnergyKWh = pointer(joules / 3.6e6)
+		a.EnergyKWh = new(joules / 3.6e6)
 		a.EnergyCost = list.Energy(*a.EnergyKWh)
 	}
 	if a.StateCost != nil {
-		a.Cost, a.ReclaimableCost = pointer(a.StateCost.Sum()), &cost
+		a.Cost, a.ReclaimableCost = new(a.StateCost.Sum()), &cost
 	}
 	return a
 }

@@ -228,7 +228,7 @@ func TestReleaseWording(t *testing.T) {
 		{list: []*allocation{loaded}, title: "Release 1 GPU of app", reason: "loaded_idle",
 			evidence: "1 GPU allocated for 10.0 days with 0.1 GiB of memory in use: a process is loaded, and no kernel ran.",
 			risk:     monthly + "10.0 days" + asked},
-		{list: []*allocation{idle("a", "u")}, row: func(r *document.Workload, _ *analysis) { r.MemoryPeak = pointer(2.5 * gib) },
+		{list: []*allocation{idle("a", "u")}, row: func(r *document.Workload, _ *analysis) { r.MemoryPeak = new(2.5 * gib) },
 			title: "Release 1 GPU of app", reason: "loaded_idle",
 			evidence: "1 GPU allocated for 10.0 days with 2.5 GiB of memory in use: a process is loaded, and no kernel ran.",
 			risk:     monthly + "10.0 days" + asked},
@@ -238,7 +238,7 @@ func TestReleaseWording(t *testing.T) {
 			risk:     monthly + "10.0 days" + asked},
 		{list: []*allocation{stopped(100)}, row: func(r *document.Workload,
 			_ *analysis) {
-			r.LastBusy = pointer(monday.Add(100 * time.Hour))
+			r.LastBusy = new(monday.Add(100 * time.Hour))
 		},
 			title: "Release 1 GPU of app", reason: "stopped",
 			evidence: "1 GPU stopped being busy 5.8 days ago and is still allocated (last busy 2026-02-06 04:00 UTC).",

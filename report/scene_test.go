@@ -357,7 +357,7 @@ func number(v *float64) float64 {
 
 func add(sum **float64, v *float64) {
 	if v != nil {
-		*sum = pointer(number(*sum) + *v)
+		*sum = new(number(*sum) + *v)
 	}
 }
 

@@ -25,7 +25,7 @@ func serving(a *analysis, pods int, gpus float64, busy series.Track) (*load, *do
 	}
 	now := float64(pods) * gpus
 	return l, &document.Workload{ID: "w", Name: "app", Namespace: "team", Kind: "Deployment", Coverage: 1, Rhythm: "day", GPUsNow: now,
-		Allocated: now * a.p.Hours(), BusyMean: pointer(0.5), BusyPeak: pointer(1.)}
+		Allocated: now * a.p.Hours(), BusyMean: new(0.5), BusyPeak: new(1.)}
 }
 
 // byHour is a demand in some hours of each day, and another otherwise: steps of an hour.

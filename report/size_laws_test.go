@@ -22,7 +22,7 @@ func working(a *analysis, model string, busy series.Track, memory float64) (*loa
 	x.model = model
 	l.allocations = []*allocation{x}
 	return l, &document.Workload{ID: "w", Name: "app", Namespace: "team", Kind: "Deployment", Model: model, Sharing: "whole", Coverage: 1,
-		Rhythm: "day", GPUsNow: 1, Pods: 1, Allocated: a.p.Hours(), BusyMean: pointer(0.1), BusyPeak: pointer(0.3), MemoryPeak: &memory,
+		Rhythm: "day", GPUsNow: 1, Pods: 1, Allocated: a.p.Hours(), BusyMean: new(0.1), BusyPeak: new(0.3), MemoryPeak: &memory,
 		MemoryMedian: &memory, MemoryKind: demand.Needed}
 }
 
@@ -86,12 +86,12 @@ func TestSizeOfAWorkload(t *testing.T) {
 				"watch latency and allocation errors"}, "", 180, "low", ""},
 		// It has 30 GiB and started with 10: a quarter has 12.
 		{"a cache", l40s, level(0, 240, 0.1), 30, func(_ *analysis, _ *load, r *document.Workload) {
-			r.MemoryKind, r.MemoryNeed = demand.Cache, pointer(10.*gib)
+			r.MemoryKind, r.MemoryNeed = demand.Cache, new(10.*gib)
 		}, "share", []string{"Try app at 1/4 of a GPU, with limited memory", "cached_memory",
 			"30 % at the most; assumed to need the 10.0 GiB with " +
 				"which it started: the growth to 30.0 GiB never fell, as that of a cache."}, "", 180, "low", ""},
 		{"a cache on a MIG device", h100, level(0, 240, 0.07), 30, func(_ *analysis, _ *load, r *document.Workload) {
-			r.MemoryKind, r.MemoryNeed = demand.Cache, pointer(5.*gib)
+			r.MemoryKind, r.MemoryNeed = demand.Cache, new(5.*gib)
 		}, "shrink", []string{"Try app at 1g.10gb, with limited memory"}, "", 240 * 6. / 7, "low", ""},
 		// 1.25 times 0.38 are less than a half, 1.25 times 1.6 times that are not.
 		{"what was, not what will be", l40s, level(0, 240, 0.38), 10, nil, "share", []string{"1/2 of a GPU is enough"}, "", 120, "low", ""},
@@ -99,10 +99,10 @@ func TestSizeOfAWorkload(t *testing.T) {
 			[]string{"it needs 56 % of its allocation, with headroom"}, "", 0,
 			"", ""},
 		{"busy half of the time", l40s, level(0, 240, 0.1), 10,
-			func(_ *analysis, _ *load, r *document.Workload) { r.BusyMean = pointer(0.5) },
+			func(_ *analysis, _ *load, r *document.Workload) { r.BusyMean = new(0.5) },
 			"well_used", []string{"it is busy for 50 % of what is allocated to it"}, "", 0, "", ""},
 		{"busy a little less", l40s, level(0, 240, 0.1), 10,
-			func(_ *analysis, _ *load, r *document.Workload) { r.BusyMean = pointer(0.499) },
+			func(_ *analysis, _ *load, r *document.Workload) { r.BusyMean = new(0.499) },
 			"share", []string{"Busy 50 % of the time"}, "", 180, "medium", ""},
 		{"without a rhythm", l40s, level(0, 240, 0.1), 10,
 			func(_ *analysis, _ *load, r *document.Workload) { r.Rhythm = "" }, "rhythm_unknown",
@@ -218,13 +218,13 @@ func TestDemandOfAPart(t *testing.T) {
 			func(_ *analysis, l *load, _ *document.Workload) { l.allocations[0].typical = 0.5 }, "100 0.5 0 0 8"},
 		{"a MIG device", 0, 240, func(_ *analysis, _ *load, r *document.Workload) { r.Sharing = "mig" }, "100 0.5 0.4 0 8 known"},
 		{"a cache", 0, 240, func(_ *analysis, _ *load, r *document.Workload) {
-			r.MemoryKind, r.MemoryNeed = demand.Cache, pointer(3.*gib)
+			r.MemoryKind, r.MemoryNeed = demand.Cache, new(3.*gib)
 		},
 			"100 0.5 0.4 0 3"},
 		{"a cache that needs more", 0, 240, func(_ *analysis, _ *load, r *document.Workload) {
-			r.MemoryKind, r.MemoryNeed = demand.Cache, pointer(30.*gib)
+			r.MemoryKind, r.MemoryNeed = demand.Cache, new(30.*gib)
 		}, "100 0.5 0.4 0 8"},
-		{"a need that is no cache", 0, 240, func(_ *analysis, _ *load, r *document.Workload) { r.MemoryNeed = pointer(3. * gib) },
+		{"a need that is no cache", 0, 240, func(_ *analysis, _ *load, r *document.Workload) { r.MemoryNeed = new(3. * gib) },
 			"100 0.5 0.4 0 8"},
 		{"preallocated", 0, 240, func(_ *analysis, _ *load, r *document.Workload) { r.Preallocated = true }, "100 0.5 0.4 0 8 no need"},
 	} {

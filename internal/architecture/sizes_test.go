@@ -25,8 +25,8 @@ var sizes = []struct {
 	part        string
 	limit, goal int
 }{
-	{exporterLines, 31_400, 28_700},
-	{codeLines, 72_500, 65_000},
+	{exporterLines, 31_900, 28_700},
+	{codeLines, 73_600, 65_000},
 	{testLines, 83_000, 75_000},
 }
 

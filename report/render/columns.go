@@ -326,15 +326,6 @@ func ofBudget(d *document.Document, p *document.Projection) string {
 	return units.Share(p.Cost, *p.Budget)
 }
 
-func about(a advice) string {
-	for _, s := range []string{a.Workload, a.Node, a.Model, a.Cluster} {
-		if s != "" {
-			return s
-		}
-	}
-	return "fleet"
-}
-
 // raw writes a value for a program.
 func raw(v any) string {
 	switch v := v.(type) {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/units"
 )
@@ -151,4 +152,38 @@ func pauses(a *document.Account) (hours, cost float64) {
 		cost = a.StateCost.Unused() - zero(a.ReclaimableCost)
 	}
 	return max(0, hours), max(0, cost)
+}
+
+func about(a advice) string {
+	for _, s := range []string{a.Workload, a.Node, a.Model, a.Cluster} {
+		if s != "" {
+			return s
+		}
+	}
+	return "fleet"
+}
+
+type tile struct{ Value, Label string }
+
+// tiles are the figures below the decisions: what somebody could act on, apart from pauses within work.
+func tiles(d *document.Document) []tile {
+	f := &d.Fleet
+	figure := func(of func(*document.Account) (hours, cost float64), what, which string) tile {
+		hours, cost := of(f)
+		if f.Cost == nil {
+			return tile{units.Hours(hours) + " GPU-hours", what + ": " + which}
+		}
+		return tile{in(d)(cost), "of " + in(d)(*f.Cost) + " " + what + ": " + units.Hours(hours) + " GPU-hours " + which}
+	}
+	out := []tile{{units.Share(f.States.Busy, f.Hours), "of " + units.Hours(f.Hours) + " GPU-hours busy"},
+		figure(actionable, "to act on", "idle for 30 minutes and longer, unallocated or unavailable"),
+		figure(pauses, "in pauses within work", "without a kernel for less than 30 minutes")}
+	if f.EnergyKWh != nil {
+		unit := "kWh"
+		if f.EnergyCost != nil {
+			unit += ", " + in(d)(*f.EnergyCost)
+		}
+		out = append(out, tile{units.Hours(*f.EnergyKWh), unit})
+	}
+	return append(out, tile{units.Ratio(f.Coverage), strings.ToLower(catalog.Coverage.Word) + " of the GPU-hours"})
 }

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/units"
 )
@@ -41,8 +40,6 @@ type page struct {
 	Changes   table
 	Goal      string
 }
-
-type tile struct{ Value, Label string }
 
 // cell is a value with the title of its column, or the title alone.
 type cell struct {
@@ -199,29 +196,6 @@ func newPage(d *document.Document, o Options) *page {
 		p.Advice = append(p.Advice, adviceRow{a, about(a), anchors[a.Workload]})
 	}
 	return p
-}
-
-// tiles are the figures below the decisions: what somebody could act on, apart from pauses within work.
-func tiles(d *document.Document) []tile {
-	f := &d.Fleet
-	figure := func(of func(*document.Account) (hours, cost float64), what, which string) tile {
-		hours, cost := of(f)
-		if f.Cost == nil {
-			return tile{units.Hours(hours) + " GPU-hours", what + ": " + which}
-		}
-		return tile{in(d)(cost), "of " + in(d)(*f.Cost) + " " + what + ": " + units.Hours(hours) + " GPU-hours " + which}
-	}
-	out := []tile{{units.Share(f.States.Busy, f.Hours), "of " + units.Hours(f.Hours) + " GPU-hours busy"},
-		figure(actionable, "to act on", "idle for 30 minutes and longer, unallocated or unavailable"),
-		figure(pauses, "in pauses within work", "without a kernel for less than 30 minutes")}
-	if f.EnergyKWh != nil {
-		unit := "kWh"
-		if f.EnergyCost != nil {
-			unit += ", " + in(d)(*f.EnergyCost)
-		}
-		out = append(out, tile{units.Hours(*f.EnergyKWh), unit})
-	}
-	return append(out, tile{units.Ratio(f.Coverage), strings.ToLower(catalog.Coverage.Word) + " of the GPU-hours"})
 }
 
 // stack draws states as one bar. Every text in it is made here, of numbers and the words of the states.
