@@ -282,7 +282,10 @@ func (s *stage) begin(clock func() time.Time, restart func(error), change hooks,
 	s.t.Helper()
 	var out bytes.Buffer
 	args := []string{"--node-name=node-1", "--nvml.library=" + s.library, "--kubelet.socket=" + s.socket, "--path.sysfs=" + s.trees.Sysfs,
-		"--path.pod-logs=" + s.trees.PodLogs, "--path.container-logs=" + s.trees.ContainerLogs, "--path.kmsg="}
+		"--path.pod-logs=" + s.trees.PodLogs, "--path.container-logs=" + s.trees.ContainerLogs}
+	if slices.ContainsFunc(parts, func(p part) bool { return nameOf(p) == "kmsg" }) {
+		args = append(args, "--path.kmsg=")
+	}
 	for _, otherwise := range []string{"--path.procfs=" + s.trees.Procfs, "--log.level=warn", "--metrics=all"} {
 		name, _, _ := strings.Cut(otherwise, "=")
 		if !slices.ContainsFunc(flags, func(f string) bool { return strings.HasPrefix(f, name+"=") }) {
