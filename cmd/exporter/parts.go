@@ -25,7 +25,7 @@ import (
 )
 
 // parts are the parts of the program in the order in which they are opened. Without its line here, its import and its
-// folder, the rest of the program builds and runs.
+// directory, the rest of the program builds and runs.
 var parts = []part{
 	{room: fractions.New},
 	{room: dra.New},

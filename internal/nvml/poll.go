@@ -2,20 +2,14 @@ package nvml
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
-
-func newPollStates() pollStates {
-	return pollStates{
-		identity: make([]rowState, len(identityRows)),
-		fast:     make([]rowState, len(fastRows)),
-		medium:   make([]rowState, len(mediumRows)),
-		slow:     make([]rowState, len(slowRows)),
-	}
-}
 
 // Fast reads the fast poll group: one batch of field values, one pair of profiling samples and, if samples is set, the
 // rings since they were last read, which stop the driver for all its clients. The error is that of the whole GPU; a
@@ -97,53 +91,103 @@ func (c *GPU) taken() time.Time {
 	return c.now()
 }
 
-// NotOffered lists the readings that this GPU and driver do not offer, of those tried so far.
-func (c *GPU) NotOffered() []string {
-	return c.missing(func(s *rowState) bool { return s.dropped })
-}
-
-// Denied lists the readings for which this process has no permission.
-func (c *GPU) Denied() []string {
-	return c.missing(func(s *rowState) bool { return s.denied })
-}
-
-// missing lists, in the order of the tables, the readings with no row left and with a row for which is is true.
-func (c *GPU) missing(is func(*rowState) bool) []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.dev == nil {
-		return nil
+// readRows reads every active row once, the fields in one batch first. A row that becomes active because its newer
+// alternative is not offered is read in the same poll. The error is that of a code that concerns the whole GPU, or of a
+// poll in which every call failed.
+func readRows[T any](c *GPU, rows []row[T], states []rowState, to *T) error {
+	done := make([]bool, len(rows))
+	tally := tally{}
+	for {
+		var fields, calls []int
+		for i := range rows {
+			if done[i] || !active(rows, states, i) || slices.Contains(c.dev.session.library.options.Unread, rows[i].reading) {
+				continue
+			}
+			if rows[i].read == nil {
+				fields = append(fields, i)
+			} else {
+				calls = append(calls, i)
+			}
+		}
+		if len(fields) == 0 && len(calls) == 0 {
+			break
+		}
+		if err := readFields(c, rows, states, fields, to, &tally); err != nil {
+			return err
+		}
+		for _, i := range fields {
+			done[i] = true
+		}
+		for _, i := range calls {
+			done[i] = true
+			if rows[i].sampled && !c.sampling || slices.ContainsFunc(rows[i].instead, c.fastOffers) {
+				continue
+			}
+			c.probing = !states[i].worked
+			ret := rows[i].read(c, to)
+			c.probing = false
+			if ret == nothingToRead {
+				continue
+			}
+			if err := whole(ret); err != nil {
+				return fmt.Errorf("read %s of %s: %w (%s)", rows[i].reading, c, err, codeName(ret))
+			}
+			tally.add(ret)
+			learn(c, rows[i].reading, &states[i], ret)
+		}
 	}
-	return slices.Concat(missingRows(identityRows, c.tables.identity, is), missingRows(fastRows, c.tables.fast, is),
-		missingRows(mediumRows, c.tables.medium, is), missingRows(slowRows, c.tables.slow, is))
+	return tally.verdict(c)
 }
 
-func missingRows[T any](rows []row[T], states []rowState, is func(*rowState) bool) []string {
-	var names []string
-	for i := range rows {
-		name := rows[i].reading
-		if slices.Contains(names, name) || !is(&states[i]) {
+// active reports whether a row is to be read.
+func active[T any](rows []row[T], states []rowState, i int) bool {
+	if states[i].dropped && !states[i].retry {
+		return false
+	}
+	for j := range rows {
+		if states[j].dropped && !states[j].retry {
 			continue
 		}
-		left := false
-		for j := range rows {
-			left = left || rows[j].reading == name && !states[j].dropped
-		}
-		if !left {
-			names = append(names, name)
+		if rows[j].reading == rows[i].reading && rows[j].rank < rows[i].rank ||
+			slices.Contains(rows[i].instead, rows[j].reading) {
+			return false
 		}
 	}
-	return names
+	return true
 }
 
-// relearn makes the GPU try every row again.
-func (c *GPU) relearn() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	// In place: a running read uses the same slices.
-	for _, states := range [][]rowState{c.tables.fast, c.tables.medium, c.tables.slow} {
-		clear(states)
+// fastOffers reports whether the fast poll group reads a reading.
+func (c *GPU) fastOffers(reading string) bool {
+	for i := range fastRows {
+		if s := &c.tables.fast[i]; fastRows[i].reading == reading && s.worked && !s.dropped && active(fastRows, c.tables.fast, i) {
+			return true
+		}
 	}
-	c.kinds = [3]bool{}
-	c.links, c.linkEntries = nil, nil
+	return false
+}
+
+// learn keeps the result of a row.
+func learn(c *GPU, reading string, s *rowState, ret nvml.Return) {
+	unknown := ret == nvml.ERROR_INVALID_ARGUMENT && !s.worked
+	c.mu.Lock()
+	s.retry = false
+	switch {
+	case ret == nvml.SUCCESS:
+		s.worked, s.dropped = true, false
+	case notOffered(ret), unknown:
+		s.dropped = true
+	case ret == nvml.ERROR_NO_PERMISSION:
+		s.dropped, s.denied = true, true
+	}
+	changed := s.last != ret
+	s.last = ret
+	c.mu.Unlock()
+	switch {
+	case ret == nvml.ERROR_NO_PERMISSION:
+		if c.dev.session.library.hint(reading) {
+			c.log().Info("reading disabled, permission missing", "reading", reading, "gpu", c.identity.UUID)
+		}
+	case changed && !silent(ret) && !unknown:
+		c.log().Warn("reading failed", "reading", reading, "gpu", c.identity.UUID, "code", codeName(ret))
+	}
 }

@@ -1,5 +1,5 @@
 // Package rooms_test builds the exporter without each of its optional parts: without the part's line in the list of
-// cmd/exporter, and without its folder. What is missing then is exactly what the part adds; TestWithoutEachPart of cmd/exporter
+// cmd/exporter, and without its directory. What is missing then is exactly what the part adds; TestWithoutEachPart of cmd/exporter
 // compares the goldens.
 package rooms_test
 
@@ -67,19 +67,19 @@ func TestExporterWithoutAPart(t *testing.T) {
 	root := machine.Root(t)
 	files, err := filepath.Glob(filepath.Join(root, "rooms", "*", "*.go"))
 	must.OK(t, err)
-	var folders []string
+	var names []string
 	for _, f := range files {
-		folders = append(folders, filepath.Base(filepath.Dir(f)))
+		names = append(names, filepath.Base(filepath.Dir(f)))
 	}
-	slices.Sort(folders)
-	folders = slices.Compact(folders)
-	if len(folders) != len(parts) {
-		t.Errorf("%d optional parts, and this test has %d", len(folders), len(parts))
+	slices.Sort(names)
+	names = slices.Compact(names)
+	if len(names) != len(parts) {
+		t.Errorf("%d optional parts, and this test has %d", len(names), len(parts))
 	}
 	template, err := os.ReadFile(filepath.Join(root, "deploy", "helm", "gpu-exporter", "templates", "_helpers.tpl"))
 	must.OK(t, err)
 	whole := look(t, machine.Binary(t), true)
-	for _, name := range folders {
+	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			want, has := parts[name]
@@ -119,7 +119,7 @@ func TestExporterWithoutAPart(t *testing.T) {
 	}
 }
 
-// buildWithout builds the exporter as if the line of a part and its folder were not there.
+// buildWithout builds the exporter as if the line of a part and its directory were not there.
 func buildWithout(t *testing.T, root, name string) string {
 	t.Helper()
 	list := filepath.Join(root, "cmd", "exporter", "parts.go")
