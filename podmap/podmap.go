@@ -76,6 +76,8 @@ type Options struct {
 	// Slices configures the listing of this node's ResourceSlices, in which DRA drivers publish the UUIDs and capacities
 	// of their devices; nil: not listed.
 	Slices *source.APIOptions
+	// PodSchemes are names among deviceid.DaemonSchemes whose annotations count without their daemon on this node.
+	PodSchemes []string
 	// PodLabels are the labels of pods in gpu.PodMeta.
 	PodLabels []string
 	// DRACheckpoint is the path of the checkpoint of a DRA driver, which has the MIG devices that the driver
@@ -449,6 +451,7 @@ func (m *Map) use(start time.Time, r *response, list *podresources.Devices, err 
 		r.setSince(before.response, gpu.Some(now))
 	}
 	m.addCheckpoints(next, before)
+	next.schemes = m.podSchemes(next)
 	next.capacityErr = err != nil
 	switch {
 	case err == nil:
@@ -479,8 +482,11 @@ func (m *Map) use(start time.Time, r *response, list *podresources.Devices, err 
 		u.Devices = 0
 		if !s.logged[u] && len(s.logged) < maxForms {
 			s.logged[u] = true
-			m.options.Logger.Warn("cannot map device IDs to GPUs, reporting them as unresolved",
-				"resource", u.Resource, "scheme", u.Scheme, "shape", u.Shape, "hint", u.Hint)
+			what := "cannot map device IDs to GPUs, reporting them as unresolved"
+			if u.Ignored {
+				what = "ignoring pod annotations of a scheme that is not known to be installed"
+			}
+			m.options.Logger.Warn(what, "resource", u.Resource, "scheme", u.Scheme, "shape", u.Shape, "hint", u.Hint)
 		}
 	}
 }
@@ -511,6 +517,19 @@ func (m *Map) addCheckpoints(next, before *snapshot) {
 			next.prepared = before.prepared
 		}
 	}
+}
+
+// podSchemes are the schemes of annotations that are in use on the node: the configured ones, those of which a daemon or
+// a record is there, and those whose placeholder pods are in namespaces of their own.
+func (m *Map) podSchemes(s *snapshot) []*deviceid.Scheme {
+	return slices.DeleteFunc(slices.Clone(deviceid.PodSchemes()), func(scheme *deviceid.Scheme) bool {
+		runs := scheme.Daemon.Pod == "" || slices.Contains(m.options.PodSchemes, scheme.Name) ||
+			scheme == deviceid.NvFractions() && s.fractions != nil && len(s.fractions.List) > 0
+		for pod := range s.order {
+			runs = runs || scheme.Runs(pod)
+		}
+		return !runs
+	})
 }
 
 // podMetadata is the metadata of the node's pods; nil without.

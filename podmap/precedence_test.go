@@ -22,7 +22,7 @@ func TestListedPodsHaveWhatIsListed(t *testing.T) {
 		{" nvidia.com/gpu=" + GPUA + "-1", "a/p/c nvidia.com/gpu unresolved 1"},
 		{" gpu.nvidia.com:x=gpu-3", "a/p/c gpu.nvidia.com A 1"},
 	} {
-		m := newClock().source(&fakeKubelet{pods: pods("a/p/c" + c.devices)})
+		m := newClock().source(&fakeKubelet{pods: pods("a/p/c"+c.devices, "koordinator-system/koordlet-x2k8p/koordlet")})
 		m.watch = &fakeWatch{source.NewPods(map[gpu.PodName]*source.Pod{{Namespace: "a", Pod: "p"}: annotated})}
 		wantLines(t, poll(t, m), c.want)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/podmap/deviceid"
 	client "github.com/gpu-exporter/gpu-exporter/podmap/podresources"
 	"github.com/gpu-exporter/gpu-exporter/podmap/source"
 )
@@ -265,7 +266,7 @@ func TestNoWrongNameAndNoFalseFree(t *testing.T) {
 		draw := func() bool { return random.IntN(2) == 0 }
 		for _, open := range [][5]bool{{}, {true, true, true, true, true}, {draw(), draw(), draw(), draw(), draw()},
 			{draw(), draw(), draw(), draw(), draw()}} {
-			s := &snapshot{response: response}
+			s := &snapshot{response: response, schemes: deviceid.PodSchemes()}
 			var checkpoint *source.Checkpoint
 			if open[0] {
 				checkpoint = &source.Checkpoint{Entries: w.entries}
@@ -299,9 +300,10 @@ func TestNoWrongNameAndNoFalseFree(t *testing.T) {
 			}
 			unresolved += len(h.Unresolved)
 			for c, has := range w.has {
-				all := true
+				all, free := true, false
 				for uuid := range has {
 					all = all && got[c][uuid]
+					free = free || !slices.ContainsFunc(h.List, func(a gpu.Allocation) bool { return a.GPU == uuid })
 				}
 				switch {
 				case w.reserves[c] && open[4]: // it has the GPU for those that are recorded
@@ -310,7 +312,7 @@ func TestNoWrongNameAndNoFalseFree(t *testing.T) {
 					t.Fatalf("%v: %v is not resolved\n%s", open, c, w.text())
 				case w.maybe[c] && !open[0] && !open[1], w.maybe[c] && len(w.entriesOf(c)) == 0 && !open[1]:
 				case w.maybe[c] && len(w.entriesOf(c)) > 0 && !open[0]: // nothing says that it is a GPU's
-				case !all && !h.Uncertain:
+				case free && !h.Uncertain:
 					t.Fatalf("%v: %v has %v of %v, and all else is unallocated\n%s", open, c, got[c], has, w.text())
 				}
 			}

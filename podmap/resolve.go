@@ -26,6 +26,8 @@ type resolution struct {
 	elsewhere bool
 	// ignored marks an ID that may be a network device's, and is no GPU's.
 	ignored bool
+	origin  origin
+	devices int // device IDs that the kubelet lists, where they do not identify the GPU
 }
 
 // resolver resolves the allocations of a snapshot against an inventory and the metadata of pods.
@@ -90,7 +92,48 @@ func (r *resolver) resolve() []resolution {
 	for i := range requests {
 		out = append(out, r.resolveOpaque(&r.opaque[i], &requests[i]))
 	}
+	contest(out)
 	return out
+}
+
+// origin is what determines the GPUs of a resolution: whoever creates a pod writes its annotations.
+type origin int
+
+const (
+	fromNode   origin = iota // the kubelet, or what an agent recorded on the node
+	fromChoice               // an annotation, of a device that the kubelet lists
+	fromClaim                // an annotation alone
+)
+
+// contest takes from resolutions by annotations the GPUs that are another container's by what the kubelet lists: those
+// that it has as a whole, and from annotations alone also those that it shares.
+func contest(all []resolution) {
+	taken := map[gpu.UUID][]located{}
+	for _, by := range []origin{fromNode, fromChoice, fromClaim} {
+		for i := range all {
+			res, before := &all[i], len(all[i].found)
+			if res.origin != by || by == fromNode {
+				continue
+			}
+			res.found = slices.DeleteFunc(res.found, func(l located) bool {
+				return slices.ContainsFunc(taken[l.target.GPU], func(other located) bool {
+					a, b := l.target.Instance, other.target.Instance
+					return (a == b || a == "" || b == "") && (by == fromClaim || !other.shared)
+				})
+			})
+			if lost := before - len(res.found); lost > 0 {
+				res.elsewhere = by == fromClaim && (res.missing == 0 || res.elsewhere)
+				res.missing += max(lost, res.devices*lost/before)
+			}
+		}
+		for i := range all {
+			if res := &all[i]; res.origin == by && !deviceid.Placeholder(res.container) {
+				for _, l := range res.found {
+					taken[l.target.GPU] = append(taken[l.target.GPU], l)
+				}
+			}
+		}
+	}
 }
 
 // resolveDirect locates a direct ID. What a DRA driver recorded takes precedence over the name of the device, which at
@@ -126,11 +169,14 @@ func (r *resolver) resolveDirect(d *directID) resolution {
 
 // resolveOpaque resolves by the scheme of the IDs, which reads the GPUs from the plugin's response or the pod's annotations.
 func (r *resolver) resolveOpaque(o *opaqueIDs, req *deviceid.Request) resolution {
-	out := resolution{container: o.container, resource: o.resource, since: o.since}
+	out := resolution{container: o.container, resource: o.resource, since: o.since, devices: o.devices}
 	recorded, ok := o.scheme.Resolve(req)
 	if !ok {
 		out.missing = o.devices
 		return out
+	}
+	if recorded.Source == gpu.SourceAnnotation {
+		out.origin = fromChoice
 	}
 	out.assign(r.inv, recorded, 1)
 	if out.missing > 0 {
@@ -149,7 +195,9 @@ func (out *resolution) assign(inv *gpu.Inventory, recorded deviceid.Resolution, 
 			out.elsewhere = out.elsewhere && elsewhere
 		}
 		for _, t := range targets {
-			out.found = append(out.found, limited(inv, a, t, among))
+			l := limited(inv, a, t, among)
+			l.authored = recorded.Authored
+			out.found = append(out.found, l)
 		}
 	}
 }
@@ -188,7 +236,9 @@ type member struct {
 func (m *member) of(inv *gpu.Inventory, reserved *resolution) resolution {
 	out := resolution{container: m.container, resource: reserved.resource, source: gpu.SourceAnnotation, since: m.since}
 	for _, l := range reserved.found {
-		out.found = append(out.found, limited(inv, m.share, l.target, m.among))
+		l = limited(inv, m.share, l.target, m.among)
+		l.authored = true
+		out.found = append(out.found, l)
 	}
 	return out
 }
@@ -216,7 +266,7 @@ func (r *resolver) resolvePods() (out []resolution, members map[gpu.PodName][]me
 			continue
 		}
 		pod := schemePod(meta)
-		for _, s := range deviceid.PodSchemes() {
+		for _, s := range r.schemes {
 			if g, ok := s.Reserves(name, pod); ok {
 				places[group{s, g}] = append(places[group{s, g}], name)
 				continue
@@ -235,15 +285,18 @@ func (r *resolver) resolvePods() (out []resolution, members map[gpu.PodName][]me
 				}
 				recorded, ok := s.Resolve(req)
 				switch {
-				case !ok:
+				case !ok || listed[name] && !s.PerContainer: // it has what the kubelet lists
 				case s.Resource == "":
 					delete(records, container) // it has the GPU that is reserved for its group
 					for _, a := range recorded.GPUs {
 						g := group{s, a.Group}
 						joined[g] = append(joined[g], member{container, a, among, meta.Since})
 					}
-				case !listed[name] || s.PerContainer && !has[container]:
+				case !has[container]:
 					res := resolution{container: container, resource: s.Resource, since: meta.Since}
+					if recorded.Source == gpu.SourceAnnotation {
+						res.origin = fromClaim
+					}
 					res.assign(r.inv, recorded, among)
 					out = append(out, res)
 				}

@@ -96,6 +96,8 @@ type Unrecognized struct {
 	// Hint describes which data source has the GPU, where that is known.
 	Hint    string
 	Devices int
+	// Ignored means that it is no GPU for all that is known, and that nothing counts as unresolved.
+	Ignored bool
 }
 
 // noAllocations reports whether no device is allocated according to the response.

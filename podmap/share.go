@@ -16,6 +16,8 @@ type located struct {
 	shared     bool // others may have it too
 	// recorded means that share and limits are those of a scheme, which may overcommit the GPU.
 	recorded bool
+	// authored means that an annotation of the pod determines them.
+	authored bool
 }
 
 // peers counts the other allocations of the same ID, device or GPU, so that shares add up.

@@ -37,6 +37,8 @@ type snapshot struct {
 	unsure    bool
 	// slices are the devices that DRA drivers publish; nil without.
 	slices *source.Slices
+	// schemes are those whose annotations on pods that request nothing of the kubelet count.
+	schemes []*deviceid.Scheme
 }
 
 // match finds the entries of a checkpoint that belong to the allocations. An entry counts if it is the only one for a
@@ -326,6 +328,33 @@ func (s *snapshot) unresolved(pods *source.Pods) []Unrecognized {
 	var out []Unrecognized
 	for _, u := range s.unrecognized {
 		if resources[u.Resource] {
+			out = append(out, u)
+		}
+	}
+	return append(out, s.ignoredSchemes(pods)...)
+}
+
+// ignoredSchemes lists the schemes of which pods have annotations that do not count.
+func (s *snapshot) ignoredSchemes(pods *source.Pods) (out []Unrecognized) {
+	for _, scheme := range deviceid.PodSchemes() {
+		if slices.Contains(s.schemes, scheme) {
+			continue
+		}
+		u := Unrecognized{Resource: scheme.Resource, Scheme: scheme.Name, Ignored: true,
+			Hint: "--kubernetes.pod-scheme=" + scheme.Name + ", if it is installed: pods named " + scheme.Daemon.Namespace + "/" + scheme.Daemon.Pod + "* do not run here"}
+		for _, name := range pods.Names() {
+			meta := s.metadata(pods, name)
+			if meta == nil || len(s.order[name]) == 0 {
+				continue
+			}
+			for _, c := range s.order[name] {
+				req := &deviceid.Request{Pod: schemePod(meta), Container: gpu.Container{Namespace: name.Namespace, Pod: name.Pod, Name: c}}
+				if _, ok := scheme.Resolve(req); ok {
+					u.Devices++
+				}
+			}
+		}
+		if u.Devices > 0 {
 			out = append(out, u)
 		}
 	}

@@ -27,8 +27,9 @@ type tally struct {
 	// guaranteed is a part of memory.
 	guaranteed gpu.Bytes
 	compute    float64
-	// recorded means that all of it is recorded by schemes, which may overcommit the GPU.
-	recorded bool
+	// recorded means that all of it is recorded by schemes, which may overcommit the GPU; authored, that annotations of
+	// the pod determine some of it.
+	recorded, authored bool
 }
 
 func (t *tally) add(l located, since gpu.Opt[time.Time]) {
@@ -39,7 +40,7 @@ func (t *tally) add(l located, since gpu.Opt[time.Time]) {
 	t.guaranteed += l.guaranteed.Or(0)
 	t.compute += l.compute.Or(0)
 	t.Shared = t.Shared || l.shared
-	t.recorded = t.recorded && l.recorded
+	t.recorded, t.authored = t.recorded && l.recorded, t.authored || l.authored
 	// An allocation starts with its oldest ID; one of unknown start leaves it unknown.
 	at, ok := since.Get()
 	switch first, started := t.Since.Get(); {
@@ -141,25 +142,36 @@ func (s *snapshot) limit(tallies map[place]*tally) {
 }
 
 // fit scales down the shares of a GPU that add up to more than it: schemes may overcommit it, and two plugins may offer
-// the same one. Those that no scheme recorded come first.
+// the same one. Those that no scheme recorded come first, those that the pod's author may have written last.
 func fit(tallies map[place]*tally) {
 	type spot struct {
 		dev, instance gpu.UUID
-		recorded      bool
+		rank          int
 	}
 	sums := map[spot]float64{}
 	for key, t := range tallies {
-		sums[spot{key.dev, key.instance, t.recorded}] += min(t.share, 1)
+		sums[spot{key.dev, key.instance, t.rank()}] += min(t.share, 1)
 	}
 	for key, t := range tallies {
 		left := 1.0
-		if t.recorded {
-			left = max(0, 1-sums[spot{key.dev, key.instance, false}])
+		for rank := range t.rank() {
+			left -= sums[spot{key.dev, key.instance, rank}]
 		}
-		if sum := sums[spot{key.dev, key.instance, t.recorded}]; sum > left {
+		left = max(0, left)
+		if sum := sums[spot{key.dev, key.instance, t.rank()}]; sum > left {
 			t.share, t.Shared = min(t.share, 1)*left/sum, true
 		}
 	}
+}
+
+func (t *tally) rank() int {
+	switch {
+	case t.authored:
+		return 2
+	case t.recorded:
+		return 1
+	}
+	return 0
 }
 
 // counts lists the GPU resources. Gpus are those of which an allocation was found: the uncertain ones among them are

@@ -267,7 +267,14 @@ func TestPodMetadata(t *testing.T) {
 		"labels":      map[string]string{"pod-template-hash": "5d4f6c7b8", "team": "red", "sharedgpu/gpu_request": "0.5"},
 		"ownerReferences": []any{map[string]any{"kind": "ReplicaSet", "name": "web-5d4f6c7b8", "controller": true, "apiVersion": "apps/v1",
 			"uid": "u"}}}}
+	// Whoever may create a pod can write this: it counts where the scheme is configured, or its daemon runs.
 	flags := append(apiServer(t, m, []any{pod}), "--kubernetes.pod-label=team")
+	if said, _ := m.doctor(flags...); strings.Contains(said, "allocated to  team/") ||
+		!strings.Contains(said, "annotations of kubeshare on pods (containers: 1) are ignored") ||
+		!strings.Contains(said, "--kubernetes.pod-scheme=kubeshare, if it is installed") {
+		t.Errorf("doctor, without the scheme:\n%s", said)
+	}
+	flags = append(flags, "--kubernetes.pod-scheme=kubeshare")
 	// doctor waits for the API server, too, and reads the same.
 	if said, _ := m.doctor(flags...); !strings.Contains(said, "ok       source api: up") ||
 		!strings.Contains(said, "allocated to  team/web-5d4f6c7b8-x") {
@@ -296,6 +303,26 @@ func TestPodMetadata(t *testing.T) {
 	refused.start(flags...).until(t, "refused, and said so", func(s series) error {
 		return all(bothUp(s), s.is(0, "gpu_exporter_source_up", `source="api"`))
 	})
+}
+
+// A pod that names another's GPU in its annotations, also under a scheme that is in use, has none of it: the GPU stays
+// the container's as a whole, with all of its busy time.
+func TestPodsThatWriteAllocations(t *testing.T) {
+	t.Parallel()
+	m := node(t, twoGPUs+"load gpu=0 busy=50% period=200ms\n", twoPods+"pod evil/x container c\n")
+	pod := map[string]any{"metadata": map[string]any{"name": "x", "namespace": "evil", "uid": "99999999-2222-4333-8444-555555555555",
+		"resourceVersion": "5", "annotations": map[string]string{"scheduling.koordinator.sh/device-allocated": `{"gpu":[{"id":` +
+			`"GPU-aaaaaaaa-0000-4000-8000-000000000000","resources":{"koordinator.sh/gpu-memory-ratio":"100"}}]}`}}}
+	m.start(append(apiServer(t, m, []any{pod}), "--kubernetes.pod-scheme=koordinator")...).until(t, "the kubelet's answer stands",
+		func(s series) error {
+			busy, err := s.one("gpu_container_busy_seconds_total", GPUA, `pod="train-0"`)
+			if err == nil && busy < 2 {
+				err = fmt.Errorf("%v s busy", busy)
+			}
+			return all(err, bothUp(s), s.is(1, "gpu_container_allocation_ratio", GPUA, `pod="train-0"`),
+				s.is(1, "gpu_container_attribution_info", GPUA, `pod="train-0"`, `method="exclusive"`),
+				s.none("gpu_container_allocation_ratio", `pod="x"`), s.is(1, "gpu_container_unresolved_devices", `pod="x"`))
+		})
 }
 
 // More containers than may have series of their own: the rest are shown as one, and their shares add up.

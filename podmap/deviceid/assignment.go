@@ -12,6 +12,8 @@ import (
 type Resolution struct {
 	Source string // gpu.SourceCheckpoint or gpu.SourceAnnotation
 	GPUs   []Assignment
+	// Authored means that an annotation of the pod determines the limits.
+	Authored bool
 }
 
 // Assignment is a GPU or MIG instance of a resolution, with the limits that the scheme records.
@@ -51,10 +53,11 @@ func assign(refs []Ref) []Assignment {
 	return out
 }
 
-// complete adds to GPUs the limits that they lack, from another data source that names the same GPUs.
-func (req *Request) complete(gpus, other []Assignment) {
-	if len(gpus) != len(other) || req.Inventory == nil {
-		return
+// complete adds to GPUs the limits that they lack, from another data source that names the same GPUs, and reports whether
+// it names them.
+func (req *Request) complete(gpus, other []Assignment) bool {
+	if len(gpus) != len(other) || len(gpus) == 0 || req.Inventory == nil {
+		return false
 	}
 	var at []*Assignment // of other, for each GPU
 	for i := range gpus {
@@ -65,7 +68,7 @@ func (req *Request) complete(gpus, other []Assignment) {
 			}
 		}
 		if len(at) != i+1 {
-			return // other GPUs, or one of them twice
+			return false // other GPUs, or one of them twice
 		}
 	}
 	for i := range gpus {
@@ -79,6 +82,7 @@ func (req *Request) complete(gpus, other []Assignment) {
 			g.units, g.total, g.pool, g.relative = o.units, o.total, o.pool, o.relative
 		}
 	}
+	return true
 }
 
 // wholeGPUs assigns exclusive GPUs, of which there must be as many as were requested.

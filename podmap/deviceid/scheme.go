@@ -35,6 +35,10 @@ type Scheme struct {
 
 	// Resource is the resource name of allocations by a scheme that requests nothing of the kubelet.
 	Resource string
+	// Daemon is the namespace and the beginning of the name of the scheme's own pods on a node. Whoever creates a pod
+	// writes its annotations, so those of a scheme count only where its daemon runs, or where they are configured.
+	// Without one, its placeholder pods are in a namespace of its own.
+	Daemon gpu.PodName
 	// PerContainer means that its annotations are about one container each.
 	PerContainer bool
 	// reserves returns the group for which a placeholder pod reserves its GPUs.
@@ -70,13 +74,11 @@ func (s *Scheme) Resolve(req *Request) (Resolution, bool) {
 	}
 	switch {
 	case req.Recorded != nil && (noted == nil || identified(req.Recorded)):
-		req.complete(req.Recorded, noted)
-		return Resolution{gpu.SourceFractions, req.Recorded}, true
+		return Resolution{gpu.SourceFractions, req.Recorded, req.complete(req.Recorded, noted)}, true
 	case given != nil:
-		req.complete(given, noted)
-		return Resolution{gpu.SourceCheckpoint, given}, true
+		return Resolution{gpu.SourceCheckpoint, given, req.complete(given, noted)}, true
 	case noted != nil:
-		return Resolution{gpu.SourceAnnotation, noted}, true
+		return Resolution{gpu.SourceAnnotation, noted, true}, true
 	}
 	return Resolution{}, false
 }
@@ -84,6 +86,11 @@ func (s *Scheme) Resolve(req *Request) (Resolution, bool) {
 // identified reports whether every assignment names a GPU.
 func identified(gpus []Assignment) bool {
 	return !slices.ContainsFunc(gpus, func(a Assignment) bool { return a.Ref == Ref{} })
+}
+
+// Runs reports whether a pod is the scheme's daemon.
+func (s *Scheme) Runs(pod gpu.PodName) bool {
+	return pod.Namespace == s.Daemon.Namespace && strings.HasPrefix(pod.Pod, s.Daemon.Pod)
 }
 
 // Reserves returns the group for which a placeholder pod reserves the GPUs that the kubelet lists for it; false: the

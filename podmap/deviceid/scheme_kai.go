@@ -9,8 +9,7 @@ import (
 
 // What KAI and run:ai write on pods.
 const (
-	kaiGroup     = "runai-gpu-group"              // label of members and of the reservation pod
-	kaiReserved  = "run.ai/reserve_for_gpu_index" // UUID, despite the name; on the reservation pod
+	kaiGroup     = "runai-gpu-group" // label of members and of the reservation pod
 	kaiFraction  = "gpu-fraction"
 	kaiMemory    = "gpu-memory" // MiB
 	kaiDevices   = "gpu-fraction-num-devices"
@@ -23,10 +22,9 @@ const (
 var kai = Scheme{
 	Name: "kai",
 	reserves: func(name gpu.PodName, pod *Pod) (string, bool) {
-		_, reserved := pod.Annotations[kaiReserved]
+		// Labels and annotations alone prove nothing: whoever creates a pod writes them.
 		group := pod.Labels[kaiGroup]
-		return group, group != "" &&
-			(reserved || Placeholder(gpu.Container{Namespace: name.Namespace}))
+		return group, group != "" && Placeholder(gpu.Container{Namespace: name.Namespace})
 	},
 	annotated: func(req *Request) []Assignment {
 		var groups []string

@@ -3,6 +3,8 @@ package deviceid
 import (
 	"encoding/json"
 	"strings"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
 // koordinatorAllocated is what Koordinator's scheduler writes on a pod.
@@ -13,6 +15,8 @@ const koordinatorAllocated = "scheduling.koordinator.sh/device-allocated"
 var koordinator = Scheme{
 	Name:     "koordinator",
 	Resource: "koordinator.sh/gpu",
+	// config/manager/koordlet.yaml at a7a1b76b; the namespace is the default of its chart.
+	Daemon: gpu.PodName{Namespace: "koordinator-system", Pod: "koordlet-"},
 	annotated: func(req *Request) []Assignment {
 		text := req.annotation(koordinatorAllocated)
 		unknown := []Assignment{{}}

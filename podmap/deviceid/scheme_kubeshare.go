@@ -21,8 +21,9 @@ const (
 // kubeShare is KubeShare 2: no device plugin, the scheduler names the GPU. A request of up to 1 is a fraction of the
 // time of one GPU, a larger one is a number of whole GPUs.
 var kubeShare = Scheme{
-	Name:     "kubeshare 2",
+	Name:     "kubeshare",
 	Resource: kubeShareRequest,
+	Daemon:   gpu.PodName{Namespace: "kube-system", Pod: "kubeshare-node-daemon-"}, // deploy/node-daemon.yaml at a862311
 	annotated: func(req *Request) []Assignment {
 		list := req.annotation(kubeShareUUID)
 		if list == "" {

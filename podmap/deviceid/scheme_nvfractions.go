@@ -17,6 +17,8 @@ var nvFractions = Scheme{
 	Name:         "nvfractions",
 	Resource:     "nvidia.com/gpu-memory",
 	PerContainer: true,
+	// operator/internal/common/daemonmgr/daemonset_helpers.go at 99edf17d; the namespace is that of its README.
+	Daemon: gpu.PodName{Namespace: "gpu-fractioning", Pod: "gpu-fractioning-fractiond-"},
 	annotated: func(req *Request) []Assignment {
 		value := func(name string) string { return req.annotation(nvFractionsPrefix + req.Container.Name + "." + name) }
 		limit, request := value("gpu-memory.limit"), value("gpu-memory.request")

@@ -29,6 +29,17 @@ var driverSchemes = []*Scheme{&draGPU, &draHAMi, &draVGPUManager, &draOther}
 // podSchemes are the schemes whose pods request nothing of the kubelet.
 var podSchemes = []*Scheme{&kai, &nvFractions, &kubeShareOld, &kubeShare, &koordinator}
 
+// DaemonSchemes are the names of those among them whose annotations count only where they are configured, or where the
+// scheme's daemon runs.
+func DaemonSchemes() (names []string) {
+	for _, s := range podSchemes {
+		if s.Daemon.Pod != "" {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
 // NvFractions is the scheme of NVIDIA's GPU fractioning operator.
 func NvFractions() *Scheme { return &nvFractions }
 

@@ -454,11 +454,11 @@ func TestPlaceholdersAndContainers(t *testing.T) {
 		{&kubeShareOld, "default", "kubeshare-vgpu-node-abc", nil, nil, ""},
 		{&kubeShareOld, "kube-system", "other-vgpu-node-abc", nil, nil, ""},
 		{&kubeShareOld, "kube-system", "x", nil, nil, ""},
-		{&kai, "x", "p", map[string]string{kaiGroup: "g"}, map[string]string{kaiReserved: ""}, "g"},
+		{&kai, "x", "p", map[string]string{kaiGroup: "g"}, map[string]string{"run.ai/reserve_for_gpu_index": ""}, ""},
 		{&kai, "x", "p", map[string]string{kaiGroup: "g"}, nil, ""},
 		{&kai, "kai-resource-reservation", "p", map[string]string{kaiGroup: "g"}, nil, "g"},
 		{&kai, "runai-reservation", "p", map[string]string{kaiGroup: "g"}, nil, "g"},
-		{&kai, "runai-reservation", "p", nil, map[string]string{kaiReserved: "x"}, ""},
+		{&kai, "runai-reservation", "p", nil, map[string]string{"run.ai/reserve_for_gpu_index": "x"}, ""},
 		{&koordinator, "runai-reservation", "p", map[string]string{kaiGroup: "g"}, nil, ""},
 	} {
 		group, ok := c.scheme.Reserves(gpu.PodName{Namespace: c.namespace, Pod: c.pod}, &Pod{Labels: c.labels, Annotations: c.annotations})

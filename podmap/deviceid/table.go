@@ -129,7 +129,7 @@ var (
 func WantsAnnotation(key string) bool {
 	switch key {
 	case volcanoGPUIndex, volcanoVGPUIDs, hamiAllocated, hamiAllocatedOld, hamiMIG, hamiPhase, aliyunAllocation,
-		aliyunCores, koordinatorAllocated, kaiReserved, kaiFraction, kaiMemory, kaiDevices,
+		aliyunCores, koordinatorAllocated, kaiFraction, kaiMemory, kaiDevices,
 		kaiContainer, kubeShareUUID, kubeShareMemory, kubeShareOldID, kubeShareOldRequest, kubeShareOldMemory:
 		return true
 	}

@@ -295,11 +295,11 @@ func TestWhatIsKept(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	if got := kept(WantsAnnotation, volcanoGPUIndex, volcanoVGPUIDs, hamiAllocated, hamiAllocatedOld, hamiMIG, hamiPhase, aliyunAllocation,
-		aliyunCores, koordinatorAllocated, kaiReserved, kaiFraction, kaiMemory, kaiDevices, kaiContainer, kubeShareUUID, kubeShareMemory,
+		aliyunCores, koordinatorAllocated, kaiFraction, kaiMemory, kaiDevices, kaiContainer, kubeShareUUID, kubeShareMemory,
 		kubeShareOldID, kubeShareOldRequest, kubeShareOldMemory, nvFractionsPrefix+"c.gpus.devices", "ALIYUN_COM_GPU_MEM_IDX",
 		tencentIndex+"0",
 		elasticContainer+"c", "x.io/real-allocated", "kubectl.kubernetes.io/last-applied-configuration", "real-allocated",
-		"secret"); len(got) != 24 {
+		"secret"); len(got) != 23 {
 		t.Errorf("%q", got)
 	}
 }

@@ -300,6 +300,11 @@ func (d *report) checkOwnership(unrecognized []podmap.Unrecognized, v *gpu.View)
 	}
 	for _, u := range unrecognized {
 		fix := "--kubelet.gpu-id-resource=" + u.Resource + ", if its device IDs contain the GPU UUID"
+		if u.Ignored {
+			d.add("resource "+u.Resource, severityWarning, u.Hint, "annotations of %s on pods (containers: %d) are ignored: whoever "+
+				"may create pods can write them", u.Scheme, u.Devices)
+			continue
+		}
 		what := "unknown format of device IDs"
 		if u.Scheme != "" {
 			what, fix = "ids of "+u.Scheme+", which do not identify the GPU", ""

@@ -4,28 +4,36 @@ package podmeta
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/alecthomas/kingpin/v2"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
+	"github.com/gpu-exporter/gpu-exporter/podmap/deviceid"
 	"github.com/gpu-exporter/gpu-exporter/rooms"
 )
 
 // New is this package as a part of the exporter, opened before the kubelet.
 func New(flags *kingpin.Application) rooms.Part {
 	var on bool
-	var labels []string
+	var labels, schemes []string
 	flags.Flag("kubernetes.pods", "Watch the metadata of this node's pods: GPUs that schedulers record in annotations "+
 		"(KAI, KubeShare, Koordinator, HAMi ...) "+
 		"and workload owners. Requires a token with list and watch on pods.").BoolVar(&on)
 	flags.Flag("kubernetes.pod-label", "Pod label to add to gpu_pod_info as label_NAME (repeatable; requires "+
 		"--kubernetes.pods).").StringsVar(&labels)
+	flags.Flag("kubernetes.pod-scheme", "Scheduler whose pod annotations count although its daemon does not run on this node "+
+		"under its usual name and namespace (repeatable; requires --kubernetes.pods): "+strings.Join(deviceid.DaemonSchemes(), ", ")+
+		". Whoever may create pods can write them, so others are ignored.").EnumsVar(&schemes, deviceid.DaemonSchemes()...)
 	return rooms.Part{Check: func(c *rooms.Common) error {
 		c.PodLabels, c.APIUsed = labels, c.APIUsed || on
+		if len(schemes) > 0 && !on {
+			return errors.New("--kubernetes.pod-scheme requires --kubernetes.pods")
+		}
 		return check(c, on, labels)
 	}, Open: func(p *rooms.Plan) (*rooms.Room, error) {
 		if on {
-			p.Pods.API, p.Pods.PodLabels = &p.API, labels
+			p.Pods.API, p.Pods.PodLabels, p.Pods.PodSchemes = &p.API, labels, schemes
 		}
 		r := &rooms.Room{Fixes: map[string]rooms.Fix{"pod_metadata": {"--kubernetes.pods, and a ClusterRole with list and watch on " +
 			"pods (chart: features.podMetadata=true)"}}}
