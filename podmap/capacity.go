@@ -2,6 +2,7 @@ package podmap
 
 import (
 	"cmp"
+	"maps"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/podmap/deviceid"
@@ -29,6 +30,16 @@ type plugged struct {
 	// plugin stops or a GPU is unhealthy, while the pods continue.
 	replicas int
 	memory   gpu.Bytes
+}
+
+// opaque reports whether a plugin offers GPUs that its device IDs do not identify.
+func (c *capacity) opaque() bool {
+	unnamed := maps.Clone(c.devices)
+	for key := range c.plugged {
+		delete(unnamed, key.resource)
+	}
+	maps.DeleteFunc(unnamed, func(_ string, n int) bool { return n == 0 })
+	return len(unnamed) > 0
 }
 
 func pluggedKey(resource, id string, r deviceid.Ref) replicaKey {

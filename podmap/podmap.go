@@ -65,6 +65,8 @@ type Options struct {
 	MaxMessage int
 	// DirectResources are additional resource names whose device IDs contain the GPU's UUID or index.
 	DirectResources []string
+	// WholeResources are resource names each device of which is one GPU.
+	WholeResources []string
 	// Checkpoint is the path of the kubelet's device checkpoint, which has the UIDs of pods, and the GPUs of schemes
 	// whose device IDs do not identify them; empty: not read. It needs user 0, and its directory mounted read-only.
 	Checkpoint string
@@ -173,7 +175,7 @@ func newMap(o Options, k kubelet) *Map {
 	}
 	seed := maphash.MakeSeed()
 	m := &Map{options: o, kubelet: k, events: make(chan struct{}, 1),
-		table: idTable{deviceid.Table{Direct: slices.Clone(o.DirectResources)}, seed}}
+		table: idTable{deviceid.Table{Direct: slices.Clone(o.DirectResources), Whole: slices.Clone(o.WholeResources)}, seed}}
 	from := source.Options{Timeout: o.Timeout, Clock: o.Clock, Logger: o.Logger, MaxAge: o.MaxAge}
 	if o.Checkpoint != "" {
 		keep := source.Keep{Env: deviceid.WantsEnv, Annotation: deviceid.WantsContainerAnnotation}
@@ -480,7 +482,7 @@ func (m *Map) use(start time.Time, r *response, list *podresources.Devices, err 
 	}
 	for _, u := range next.unresolved(m.podMetadata()) {
 		u.Devices = 0
-		if !s.logged[u] && len(s.logged) < maxForms {
+		if !s.logged[u] && (!u.Ignored || u.Scheme != "") && len(s.logged) < maxForms {
 			s.logged[u] = true
 			what := "cannot map device IDs to GPUs, reporting them as unresolved"
 			if u.Ignored {

@@ -24,6 +24,8 @@ type resolution struct {
 	// missing counts the device IDs whose GPU is unknown; elsewhere means that it is certainly none of this node's.
 	missing   int
 	elsewhere bool
+	// possible are the GPUs that it may be; nil: any.
+	possible []gpu.UUID
 	// ignored marks an ID that may be a network device's, and is no GPU's.
 	ignored bool
 	origin  origin
@@ -160,6 +162,10 @@ func (r *resolver) resolveDirect(d *directID) resolution {
 	}
 	if len(targets) == 0 {
 		out.missing, out.elsewhere, out.ignored = 1, elsewhere, d.ref.MaybeForeign
+		out.possible, _ = deviceid.Possible(r.inv, d.ref)
+		if d.ref.Mediated() {
+			out.possible = r.unoffered(r.inv)
+		}
 	}
 	for _, t := range targets {
 		out.found = append(out.found, r.share(r.peers, d, t))

@@ -34,6 +34,10 @@ type response struct {
 	// uncertain are the resources of which every ID may be a network device's.
 	uncertain    map[string]bool
 	unrecognized []Unrecognized
+	// unread are the forms of the IDs of foreign resources.
+	unread map[string]string
+	// drivers is true where a known DRA driver of GPUs has a claim.
+	drivers bool
 }
 
 // directID is one device ID that contains the GPU's UUID or index, allocated to one container.
@@ -139,7 +143,8 @@ func (t idTable) parse(list *podresources.List) *response {
 	r := reader{table: t, all: map[string]*podresources.IDs{}, certain: map[string]bool{},
 		forms: map[Unrecognized]int{},
 		response: &response{pods: list.Pods, order: list.Order, allocated: map[string]int{},
-			amounts: map[gpu.Container]map[string]int{}, plugged: map[gpu.Container][]string{}, uncertain: map[string]bool{}}}
+			amounts: map[gpu.Container]map[string]int{}, plugged: map[gpu.Container][]string{}, uncertain: map[string]bool{},
+			unread: map[string]string{}}}
 	for name, c := range list.Containers {
 		for _, ids := range c.ByResource {
 			r.plugin(name, ids)
@@ -208,6 +213,9 @@ func (r *reader) plugin(name gpu.Container, ids *podresources.IDs) {
 		}
 		if counts[deviceid.Direct]+counts[deviceid.Opaque] == 0 {
 			r.foreign = append(r.foreign, o)
+			if len(r.unread) < maxForms {
+				r.unread[resource] = max(r.unread[resource], deviceid.Shape(ids.Example))
+			}
 			return
 		}
 		r.opaque = append(r.opaque, o)
@@ -229,6 +237,7 @@ func (r *reader) claims(name gpu.Container, devices []podresources.ClaimDevice) 
 			continue
 		}
 		unnamed := p.Class != deviceid.Direct
+		r.drivers = r.drivers || !unnamed && !p.Ref.Guessed
 		if unnamed {
 			r.note(d.Driver, d.Name, p.Scheme, 1)
 		}

@@ -28,8 +28,12 @@ type snapshot struct {
 	settled map[gpu.PodName]string
 	// opaque are those of the response, and those foreign ones whose container received a GPU, or may have.
 	opaque []opaqueIDs
-	// receives are the resources of which a container once received a GPU.
+	// receives are the resources of which a container once received a GPU, unknown those of which one has a device that
+	// may be one.
 	receives map[string]bool
+	unknown  map[string]int
+	// drivers is true since a known DRA driver of GPUs had a claim.
+	drivers bool
 	// prepared are the claims that the DRA driver has prepared; nil without its checkpoint.
 	prepared *source.PreparedClaims
 	// fractions are the records of the GPU fractioning operator; nil without. unsure means that some could not be read.
@@ -120,11 +124,52 @@ func (s *snapshot) addReceived(c *source.Checkpoint, before *snapshot) {
 			}
 		}
 	}
+	s.unknown = map[string]int{}
 	for _, o := range s.foreign {
-		if e := s.entries[o.allocationKey]; s.receives[o.resource] && (e == nil || received(e).ReceivesGPU()) {
+		switch e := s.entries[o.allocationKey]; {
+		case e != nil && !received(e).ReceivesGPU():
+		case s.receives[o.resource]:
 			s.opaque = append(s.opaque, o)
+		case e == nil && deviceid.Unread(o.resource):
+			s.unknown[o.resource] += o.devices
 		}
 	}
+	s.drivers = s.response.drivers || before != nil && before.drivers
+}
+
+// unoffered are the GPUs that no known plugin, driver or scheduler offers: only those may be devices of another.
+func (s *snapshot) unoffered(inv *gpu.Inventory) []gpu.UUID {
+	out := []gpu.UUID{}
+	opaque := s.capacity.opaque() || slices.ContainsFunc(s.schemes, func(x *deviceid.Scheme) bool { return x.Daemon.Pod != "" })
+	if inv == nil || s.drivers || opaque {
+		return out
+	}
+	offered := map[gpu.UUID]bool{}
+	offer := func(r deviceid.Ref) {
+		targets, _ := deviceid.Locate(inv, r)
+		for _, t := range targets {
+			offered[t.GPU] = true
+		}
+	}
+	for _, d := range s.capacity.plugged {
+		offer(d.ref)
+	}
+	if s.slices != nil {
+		for _, d := range *s.slices {
+			if r, ok := publishedRef(d); ok {
+				offer(r)
+			}
+		}
+	}
+	for i := range s.direct {
+		offer(s.direct[i].ref)
+	}
+	for i := range inv.GPUs {
+		if !offered[inv.GPUs[i].UUID] {
+			out = append(out, inv.GPUs[i].UUID)
+		}
+	}
+	return out
 }
 
 // claim returns what the DRA driver recorded about a device; nil without.
@@ -330,6 +375,10 @@ func (s *snapshot) unresolved(pods *source.Pods) []Unrecognized {
 		if resources[u.Resource] {
 			out = append(out, u)
 		}
+	}
+	for _, resource := range slices.Sorted(maps.Keys(s.unknown)) {
+		out = append(out, Unrecognized{Resource: resource, Shape: s.unread[resource], Devices: s.unknown[resource], Ignored: true,
+			Hint: "the kubelet's device checkpoint; or, if each of its devices is one GPU, --kubelet.gpu-resource=" + resource})
 	}
 	return append(out, s.ignoredSchemes(pods)...)
 }

@@ -57,7 +57,7 @@ func (s *snapshot) allocations(inv *gpu.Inventory, pods *source.Pods, labels []s
 		container gpu.Container
 		resource  string
 	}
-	out := gpu.Allocations{Uncertain: s.unsure, Listed: s.order}
+	out := gpu.Allocations{Uncertain: s.unsure, Possible: map[gpu.UUID]bool{}, Listed: s.order}
 	tallies, lost := map[place]*tally{}, map[owner]int{}
 	names, gpus := map[gpu.PodName]bool{}, map[string]bool{}
 	for _, res := range s.resolver(inv, pods).resolve() {
@@ -73,7 +73,15 @@ func (s *snapshot) allocations(inv *gpu.Inventory, pods *source.Pods, labels []s
 		}
 		if res.missing > 0 && !res.ignored {
 			lost[owner{res.container, res.resource}] += res.missing
-			out.Uncertain = out.Uncertain || !res.elsewhere
+			out.Uncertain = out.Uncertain || !res.elsewhere && res.possible == nil
+			for _, u := range res.possible {
+				out.Possible[u] = true
+			}
+		}
+	}
+	if len(s.unknown) > 0 {
+		for _, u := range s.unoffered(inv) {
+			out.Possible[u] = true
 		}
 	}
 	s.limit(tallies)

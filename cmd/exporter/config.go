@@ -25,6 +25,7 @@ type config struct {
 
 	kubeletSocket  string
 	gpuIDResources []string
+	gpuResources   []string
 	checkpoint     string
 	dev            string
 

@@ -56,6 +56,9 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 	app.Flag("kubelet.gpu-id-resource", "Additional resource name whose device IDs contain the GPU UUID or "+
 		"index (repeatable).").StringsVar(&c.gpuIDResources)
 
+	app.Flag("kubelet.gpu-resource", "Additional resource name each device of which is one GPU, whatever its IDs "+
+		"(repeatable); which GPU, is read from --kubelet.checkpoint.").StringsVar(&c.gpuResources)
+
 	app.Flag("kubelet.checkpoint", "The kubelet's device checkpoint, such as "+
 		"/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint: it contains the GPUs of sharing schemes "+
 		"whose device IDs do not identify them (HAMi, Aliyun gpushare, gpu-manager, Volcano ...), and the pod UIDs "+

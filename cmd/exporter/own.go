@@ -24,6 +24,7 @@ func kubelet(p *plan) (*rooms.Room, error) {
 	if p.Kubelet {
 		o := &p.Pods
 		o.Socket, o.Interval, o.Timeout, o.MaxAge = p.c.kubeletSocket, p.KubeletPoll, p.Deadline, p.MaxAge
+		o.WholeResources = p.c.gpuResources
 		o.DirectResources, o.Checkpoint, o.ContainerLogs, o.Dev = p.c.gpuIDResources, p.c.checkpoint, p.c.containerLogs, p.c.dev
 		o.Logger, o.Clock, o.Polled = p.Logger, p.Clock, func() { p.allocationsChanged() }
 		pods := podmap.New(*o)

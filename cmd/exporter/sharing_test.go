@@ -349,3 +349,56 @@ func TestContainersBeyondTheLimit(t *testing.T) {
 		t.Errorf("the page does not say so:\n%s", page)
 	}
 }
+
+// A GPU that a plugin gave away under a name that says nothing is not reported as unallocated. Where one device of the
+// resource is one GPU, and the checkpoint has which, it is the container's as a whole.
+func TestUnreadResources(t *testing.T) {
+	t.Parallel()
+	m := node(t, twoGPUs, "pod ml/train container main acme.io/accelerator=f3a9c1d2\n")
+	p := m.start()
+	p.until(t, "both GPUs are unknown", func(s series) error {
+		_, err := s.one("gpu_time_seconds_total", GPUA, `state="unknown"`)
+		return all(err, s.none("gpu_allocation_ratio"), s.none("gpu_container_unresolved_devices"),
+			s.is(0, "gpu_time_seconds_total", GPUA, `state="unallocated"`))
+	})
+	if said, _ := m.doctor(); !strings.Contains(said, "resource acme.io/accelerator: not read (allocated devices: 1, such as #): "+
+		"whether 2 GPUs are unallocated is unknown") {
+		t.Errorf("doctor:\n%s", said)
+	}
+	raw, err := proto.Marshal(&deviceplugin.ContainerAllocateResponse{Envs: map[string]string{
+		"NVIDIA_VISIBLE_DEVICES": "GPU-bbbbbbbb-0000-4000-8000-000000000000"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(m.Dir, "kubelet_internal_checkpoint")
+	if err := os.WriteFile(path, []byte(`{"Data":{"PodDeviceEntries":[{"PodUID":"u","ContainerName":"main","ResourceName":`+
+		`"acme.io/accelerator","DeviceIDs":{"-1":["f3a9c1d2"]},"AllocResp":"`+base64.StdEncoding.EncodeToString(raw)+`"}]},"Checksum":1}`),
+		0o600); err != nil {
+		t.Fatal(err)
+	}
+	m.start("--kubelet.checkpoint="+path, "--kubelet.gpu-resource=acme.io/accelerator").until(t, "GPU b is the container's",
+		func(s series) error {
+			return all(s.is(0, "gpu_allocation_ratio", GPUA), s.is(1, "gpu_allocation_ratio", GPUB),
+				s.is(1, "gpu_container_allocation_ratio", GPUB, `pod="train"`))
+		})
+}
+
+// The pod of a virtual machine has the GPU that is bound to vfio-pci, and says nothing about the others.
+func TestVirtualMachineBesideGPUs(t *testing.T) {
+	t.Parallel()
+	m := node(t, twoGPUs, "pod vms/virt-launcher-win container compute nvidia.com/GA102GL_A10=0000:41:00.0\n")
+	device := filepath.Join(m.Trees.Sysfs, "bus/pci/devices/0000:41:00.0")
+	if err := errors.Join(os.MkdirAll(device, 0o755), os.WriteFile(filepath.Join(device, "vendor"), []byte("0x10de\n"), 0o600),
+		os.WriteFile(filepath.Join(device, "class"), []byte("0x030200\n"), 0o600),
+		os.Symlink("../../../../bus/pci/drivers/vfio-pci", filepath.Join(device, "driver"))); err != nil {
+		t.Fatal(err)
+	}
+	m.start().until(t, "two GPUs are unallocated, one is the virtual machine's", func(s series) error {
+		_, err := s.one("gpu_container_allocation_ratio", `pod="virt-launcher-win"`, `uuid="0000:41:00.0"`)
+		return all(err, s.is(1, "gpu_node_devices", `state="detached"`), s.is(0, "gpu_allocation_ratio", GPUA),
+			s.is(0, "gpu_allocation_ratio", GPUB), s.none("gpu_container_unresolved_devices"))
+	})
+	if said, _ := m.doctor(); !strings.Contains(said, "allocated to  vms/virt-launcher-win/compute") {
+		t.Errorf("doctor:\n%s", said)
+	}
+}

@@ -19,8 +19,7 @@ const (
 
 // setAllocations applies new allocations to the period that starts now.
 func (l *Ledger) setAllocations(h gpu.Allocations) {
-	if l.placed && h.Known == l.allocs.Known && h.Uncertain == l.allocs.Uncertain && slices.Equal(h.List, l.allocs.List) &&
-		slices.Equal(h.Unresolved, l.allocs.Unresolved) {
+	if l.placed && h.Same(&l.allocs) {
 		h.List = l.allocs.List // byGPU refers to it
 		l.allocs = h
 		return
@@ -113,7 +112,7 @@ func (l *Ledger) place(c *device) {
 				p.rows[i].share = p.rows[i].allocated / sum
 			}
 		}
-		p.unallocatedKnown = l.allocs.Known && !l.allocs.Uncertain && !p.unplaced && !c.unplaced
+		p.unallocatedKnown = l.allocs.Unallocated(c.id.UUID) && !p.unplaced && !c.unplaced
 		p.allocation = gpu.None[gpu.Ratio]()
 		if p.unallocatedKnown || l.allocs.Known && p.unallocated == 0 {
 			p.allocation = gpu.Some(gpu.Ratio(1 - p.unallocated))

@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -149,11 +150,22 @@ type Allocations struct {
 	Taints map[UUID][]Taint
 	// KubeletHealth is whether the kubelet finds the devices of a GPU healthy; without an entry it has none of a device plugin.
 	KubeletHealth map[UUID]bool
-	// Uncertain is true while an unresolved device may be any GPU: no GPU is then known to be unallocated.
+	// Uncertain is true while an unresolved device may be any GPU: no GPU is then known to be unallocated. Possible are
+	// the GPUs that a device may be which is none of the others.
 	Uncertain  bool
+	Possible   map[UUID]bool
 	Sources    []Source
 	PollGroups []PollHealth
 }
+
+// Same reports whether the same is allocated.
+func (a *Allocations) Same(b *Allocations) bool {
+	return a.Known == b.Known && a.Uncertain == b.Uncertain && slices.Equal(a.List, b.List) &&
+		slices.Equal(a.Unresolved, b.Unresolved) && maps.Equal(a.Possible, b.Possible)
+}
+
+// Unallocated reports whether a GPU is known to be unallocated as far as it is not in the list.
+func (a *Allocations) Unallocated(u UUID) bool { return a.Known && !a.Uncertain && !a.Possible[u] }
 
 // Sort brings the lists into their order: by container, then resource, then GPU.
 func (a *Allocations) Sort() {
@@ -173,6 +185,8 @@ func (a *Allocations) Sort() {
 // Inventory lists the names of a node's GPUs, against which device IDs are resolved. It is immutable.
 type Inventory struct {
 	GPUs []InventoryGPU
+	// Detached are those that are bound to another driver, for a virtual machine: only their addresses are known.
+	Detached []InventoryGPU
 }
 
 // InventoryGPU is one row of an Inventory.

@@ -75,6 +75,9 @@ func (s *Sampler) updateInventory() {
 	inv := &gpu.Inventory{}
 	for _, t := range s.devs {
 		if !t.known && t.dev == nil {
+			if t.state == gpu.DeviceDetached {
+				inv.Detached = append(inv.Detached, gpu.InventoryGPU{UUID: t.id.UUID, PCI: t.id.PCI})
+			}
 			continue
 		}
 		c := gpu.InventoryGPU{UUID: t.id.UUID, Index: t.index, Minor: t.id.Minor, PCI: t.id.PCI, Memory: t.memory}
@@ -84,7 +87,8 @@ func (s *Sampler) updateInventory() {
 		}
 		inv.GPUs = append(inv.GPUs, c)
 	}
-	if s.inventory == nil || !slices.EqualFunc(inv.GPUs, s.inventory.GPUs, sameGPU) {
+	if s.inventory == nil || !slices.EqualFunc(inv.GPUs, s.inventory.GPUs, sameGPU) ||
+		!slices.EqualFunc(inv.Detached, s.inventory.Detached, sameGPU) {
 		s.inventory = inv
 	}
 }

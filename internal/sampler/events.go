@@ -138,7 +138,7 @@ func (s *Sampler) containerOf(e gpu.XIDEvent, t *tracked) gpu.Container {
 			return who.Container
 		}
 	}
-	if !s.allocations.Known || s.allocations.Uncertain {
+	if !s.allocations.Unallocated(t.id.UUID) {
 		return gpu.Container{}
 	}
 	if gi, ok := e.GI.Get(); ok && t.layout != nil {

@@ -211,6 +211,8 @@ func (s *Sampler) notes() []string {
 	}
 	if s.allocations.Uncertain {
 		add("Some allocated device IDs could not be resolved to GPUs: no GPU is known to be unallocated.")
+	} else if n := len(s.allocations.Possible); n > 0 {
+		add("%d GPUs may be devices of a resource that is not read: whether they are unallocated is unknown.", n)
 	}
 	return out
 }

@@ -52,10 +52,14 @@ func Locate(inv *gpu.Inventory, r Ref) (targets []Target, elsewhere bool) {
 		same, known := inv.ByMinor(r.number)
 		ok = ok && known && same == dev
 	case byPCI:
-		// A virtual function has another address than its GPU.
-		at := slices.IndexFunc(inv.GPUs, func(c gpu.InventoryGPU) bool { return c.PCI == r.pci })
-		if ok = at >= 0; ok {
-			dev = &inv.GPUs[at]
+		for _, all := range [][]gpu.InventoryGPU{inv.GPUs, inv.Detached} {
+			if at := slices.IndexFunc(all, func(c gpu.InventoryGPU) bool { return c.PCI == r.pci }); at >= 0 {
+				dev, ok = &all[at], true
+			}
+		}
+		if !ok {
+			near, _ := Possible(inv, r)
+			return nil, len(near) == 0 && addressed(inv)
 		}
 	case bySole:
 		if ok = len(inv.GPUs) == 1; ok {
@@ -130,6 +134,29 @@ func allNamed(inv *gpu.Inventory) bool {
 	return !slices.ContainsFunc(inv.GPUs, func(c gpu.InventoryGPU) bool {
 		return !strings.HasPrefix(string(c.UUID), "GPU-")
 	})
+}
+
+// Possible returns the GPUs that a reference without a target may be of; known is false where that may be any.
+func Possible(inv *gpu.Inventory, r Ref) (gpus []gpu.UUID, known bool) {
+	if r.by != byPCI || inv == nil {
+		return nil, false
+	}
+	// A virtual function has another address than its GPU, on the same bus.
+	bus := func(a gpu.PCIAddress) string { return string(a[:strings.LastIndexByte(string(a), ':')+1]) }
+	for i := range inv.GPUs {
+		if bus(inv.GPUs[i].PCI) == bus(r.pci) {
+			gpus = append(gpus, inv.GPUs[i].UUID)
+		}
+	}
+	return gpus, true
+}
+
+// Mediated reports whether the reference is a mediated device.
+func (r Ref) Mediated() bool { return r.by == byMediated }
+
+// addressed reports whether the PCI address of every GPU is known.
+func addressed(inv *gpu.Inventory) bool {
+	return !slices.ContainsFunc(inv.GPUs, func(c gpu.InventoryGPU) bool { return c.PCI == "" })
 }
 
 // allNumbered reports the same of minor numbers.

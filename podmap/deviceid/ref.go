@@ -15,7 +15,8 @@ const maxIDLength = 512
 type naming int
 
 const (
-	byNothing    naming = iota // no GPU that the inventory could have: an mdev, or an unknown GPU
+	byNothing    naming = iota // an unknown GPU
+	byMediated                 // a mediated device of a GPU, by its own UUID
 	byUUID                     // GPU by NVML UUID
 	byMIG                      // MIG device by NVML UUID
 	byParts                    // MIG device by GPU UUID, GPU instance and compute instance

@@ -84,16 +84,27 @@ var deepomatic = Scheme{
 // (GA102GL_A10), a vGPU type (GRID_T4-1Q, NVIDIA_A40-4Q), or the general alias.
 var virtualMachineNames = regexp.MustCompile(`^nvidia\.com/([A-Z]{2}[0-9]{2,3}[A-Z]*_|GRID_|NVIDIA_|pgpu$)`)
 
-// kubevirtPassthrough passes whole GPUs to virtual machines: the ID is a PCI address. Such a GPU is bound to vfio-pci,
-// so it is not visible to NVML; if the inventory has the address nevertheless, it is resolved.
+// chipNames are those among them of whole GPUs.
+var chipNames = regexp.MustCompile(`^nvidia\.com/([A-Z]{2}[0-9]{2,3}[A-Z]*_|pgpu$)`)
+
+// kubevirtPassthrough passes whole GPUs to virtual machines: the ID is a PCI address, in older versions of NVIDIA's plugin
+// (kubevirt-gpu-device-plugin pkg/device_plugin/device_plugin.go at d26f2374 and 1041cba5) and in KubeVirt's own the
+// number of an IOMMU group. Such a GPU is bound to vfio-pci, so it is not visible to NVML. An address may also be that of
+// a virtual function, of a GPU on the same bus.
 var kubevirtPassthrough = Scheme{
 	Name:  "kubevirt passthrough",
 	class: Direct,
 	Matches: func(resource string) bool {
 		return virtualMachineNames.MatchString(resource) && !strings.Contains(resource, "NVSWITCH")
 	},
-	parse: func(_, id string) (Ref, bool) { return ParsePCI(id) },
-	Hint:  "the GPU is bound to vfio-pci and not visible to NVML on this node",
+	parse: func(resource, id string) (Ref, bool) {
+		if r, ok := ParsePCI(id); ok {
+			return r, true
+		}
+		_, ok := decimal(id)
+		return Ref{by: byDetached}, ok && chipNames.MatchString(resource)
+	},
+	Hint: "the GPU is bound to vfio-pci and not visible to NVML on this node",
 }
 
 // kubevirtVGPU passes mediated devices to virtual machines: the ID is the UUID of an mdev, which NVML does not have.
@@ -101,7 +112,7 @@ var kubevirtVGPU = Scheme{
 	Name:    "kubevirt vgpu",
 	class:   Direct,
 	Matches: underNVIDIA,
-	parse:   func(_, id string) (Ref, bool) { return Ref{by: byNothing}, isUUID(id) },
+	parse:   func(_, id string) (Ref, bool) { return Ref{by: byMediated}, isUUID(id) },
 	Hint:    "/sys/bus/mdev/devices/<uuid> is a link below the GPU's PCI address",
 }
 

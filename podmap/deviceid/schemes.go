@@ -64,14 +64,24 @@ var configured = Scheme{
 	},
 }
 
+// configuredWhole is the resources of which one device is one GPU: the GPUs are those that the container received, each as
+// a whole.
+var configuredWhole = Scheme{
+	Name:      "configured, one GPU per device",
+	class:     Opaque,
+	Matches:   func(string) bool { return true },
+	Hint:      "the kubelet's device checkpoint",
+	allocated: func(req *Request) []Assignment { return req.wholeGPUs(req.Response.received()) },
+}
+
 // unlisted stands for the plugins that are not in the table, or write IDs that are not: its GPUs are those that the
 // container received.
 var unlisted = Scheme{
 	Name:    "unlisted",
 	class:   Opaque,
 	Matches: func(string) bool { return false },
-	Hint: "the kubelet's device checkpoint; or, if the IDs of this resource contain the UUID of the GPU, " +
-		"--kubelet.gpu-id-resource",
+	Hint: "the kubelet's device checkpoint (with --kubelet.gpu-resource, if one device is one GPU); or, if the IDs of this " +
+		"resource contain the UUID of the GPU, --kubelet.gpu-id-resource",
 	allocated: func(req *Request) []Assignment {
 		if gpus := req.hamiCore(); gpus != nil {
 			return gpus

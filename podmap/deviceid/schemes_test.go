@@ -114,9 +114,12 @@ func TestEveryIDForm(t *testing.T) {
 		{"side quantity", "tencent.com/vcuda-memory", "tencent.com/vcuda-memory-268435456-3", "ignored"},
 
 		// Virtual machines.
-		{"kubevirt passthrough", "nvidia.com/GA102GL_A10", "0000:41:00.0", "unresolved"},
+		{"kubevirt passthrough", "nvidia.com/GA102GL_A10", "0000:41:00.0", "unresolved elsewhere"},
+		{"kubevirt passthrough", "nvidia.com/GA102GL_A10", "12", "unresolved elsewhere"},
+		{"kubevirt passthrough", "nvidia.com/NVIDIA_A40-4Q", "0000:18:00.4", "unresolved"},
+		{"unlisted", "nvidia.com/NVIDIA_A40-4Q", "12", "unresolved"},
 		{"kubevirt passthrough", "nvidia.com/GA102GL_A10", "0000:18:00.0", GPUA},
-		{"kubevirt passthrough", "nvidia.com/pgpu", "0000:41:00.0", "unresolved"},
+		{"kubevirt passthrough", "nvidia.com/pgpu", "0000:41:00.0", "unresolved elsewhere"},
 		{"kubevirt vgpu", "nvidia.com/GRID_T4-1Q", mdev, "unresolved"},
 		{"pci address", "nvidia.com/my-gpu", "0000:18:00.0", GPUA},
 		{"pci address", "nvidia.com/my-gpu", "0000:99:00.0", "ignored"},

@@ -10,6 +10,8 @@ import (
 type Table struct {
 	// Direct are additional resource names whose device IDs contain the GPU's UUID or index.
 	Direct []string
+	// Whole are resource names each device of which is one GPU, whatever its IDs.
+	Whole []string
 }
 
 // Plugin returns the parser of a device plugin's resource.
@@ -19,6 +21,10 @@ func (t Table) Plugin(resource string) Parser {
 	if slices.Contains(t.Direct, resource) {
 		// After the table: a scheme that is known to be opaque stays so.
 		p.rows = append(p.rows, &configured)
+		p.isGPU = true
+	}
+	if slices.Contains(t.Whole, resource) && !slices.ContainsFunc(p.rows, func(s *Scheme) bool { return s.parse == nil }) {
+		p.rows = append(p.rows, &configuredWhole)
 		p.isGPU = true
 	}
 	return p
@@ -108,6 +114,20 @@ func (p Parser) Parse(id string) Parsed {
 	}
 	return Parsed{Class: Foreign, Scheme: &unlisted}
 }
+
+// Unread reports whether a resource whose IDs are Foreign may be one of GPUs: its name is of no other kind of device that
+// is known.
+func Unread(resource string) bool {
+	return !otherVendor.MatchString(resource) && !otherDevices.MatchString(resource)
+}
+
+// otherDevices matches the names of resources of network, storage and host devices: rdma/hca_shared, openshift.io/sriov_net,
+// devices.kubevirt.io/kvm, smarter-devices/fuse, vpc.amazonaws.com/pod-eni, aws.amazon.com/neuron, intel.com/sgx.
+var otherDevices = regexp.MustCompile(`(?i)(^|[^a-z])(rdma|roce|infiniband|ib|hca|efa|eni|ipv4|nics?|net|netdevice|network|vlan|sriov|` +
+	`vfs?|vfio|vdpa|mlx|mlnx|mlnxnics|bf[23]|fuse|kvm|tun|vhost|vsock|sev|tdx|sgx|tpm|qat|dsa|iaa|dlb|usb|serial|tty[a-z]*|` +
+	`video[0-9]*|camera|snd|sound|i2c|spi|gpio|rtc|fpga|tpu|npu|neuron|neuroncore|neurondevice|gaudi|hpu|dpu|vpu|dla|nvme|` +
+	`disk|storage|csi|cpu|cpuset|memory|hugepages|epc|enclave|provision|networking|devices\.kubevirt\.io|xilinx|solarflare)` +
+	`([^a-z]|$)`)
 
 // WantsEnv reports whether some scheme reads an environment variable. Others may be secrets, and are not kept.
 func WantsEnv(name string) bool {

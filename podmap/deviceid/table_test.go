@@ -117,6 +117,7 @@ func TestLocations(t *testing.T) {
 	guess.Guessed = true
 	pci, _ := ParsePCI("0000:3a:00.0")
 	gone, _ := ParsePCI("0000:99:00.0")
+	function, _ := ParsePCI("0000:3a:00.4")
 	number := func(n int) Ref { return Ref{by: byNumber, number: n} }
 	profile := func(id, start int, size ...int) Ref {
 		r := Ref{by: byProfile, number: 2, profile: id, start: start}
@@ -150,7 +151,10 @@ func TestLocations(t *testing.T) {
 		{"a number of none", equal, number(9), ""},
 		{"a number of a GPU without a minor number", nameless, number(1), ""},
 		{"an address", node(), pci, "C"},
-		{"of no GPU", node(), gone, ""},
+		{"of no GPU", node(), gone, "elsewhere"},
+		{"of a virtual function, on the bus of a GPU", node(), function, ""},
+		{"of a GPU that is passed through", &gpu.Inventory{GPUs: node().GPUs, Detached: []gpu.InventoryGPU{{UUID: "0000:99:00.0",
+			PCI: "0000:99:00.0"}}}, gone, "0000:99:00.0"},
 		{"the sole GPU", &gpu.Inventory{GPUs: node().GPUs[1:2]}, Ref{by: bySole}, "B"},
 		{"of two", &gpu.Inventory{GPUs: node().GPUs[1:3]}, Ref{by: bySole}, ""},
 		{"of none", &gpu.Inventory{}, Ref{by: bySole}, ""},

@@ -298,8 +298,23 @@ func (d *report) checkOwnership(unrecognized []podmap.Unrecognized, v *gpu.View)
 	for _, r := range slices.Sorted(maps.Keys(resources)) {
 		d.add("resource "+r, severityOK, "", "%d allocations resolved", resources[r])
 	}
+	possible := 0
+	for i := range v.GPUs {
+		if c := &v.GPUs[i]; c.State == gpu.DeviceUp && !c.AllocationRatio.Present() {
+			possible++
+		}
+	}
 	for _, u := range unrecognized {
 		fix := "--kubelet.gpu-id-resource=" + u.Resource + ", if its device IDs contain the GPU UUID"
+		if u.Ignored && u.Scheme == "" {
+			level, effect := severityInfo, "no GPU of this node, for known plugins offer them all"
+			if possible > 0 {
+				level, effect = severityWarning, fmt.Sprintf("whether %d GPUs are unallocated is unknown", possible)
+			}
+			d.add("resource "+u.Resource, level, u.Hint, "not read (allocated devices: %d, such as %s): %s", u.Devices,
+				cmp.Or(u.Shape, "?"), effect)
+			continue
+		}
 		if u.Ignored {
 			d.add("resource "+u.Resource, severityWarning, u.Hint, "annotations of %s on pods (containers: %d) are ignored: whoever "+
 				"may create pods can write them", u.Scheme, u.Devices)
