@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -453,6 +454,14 @@ func (m *Map) use(start time.Time, r *response, list *podresources.Devices, err 
 		r.setSince(before.response, gpu.Some(now))
 	}
 	m.addCheckpoints(next, before)
+	if before == nil || !maps.Equal(r.refused, before.refused) {
+		for pod, err := range r.refused {
+			s.health.Lost()
+			m.options.Logger.Warn("ignoring pods of the kubelet's response", "pods", len(r.refused), "namespace", pod.Namespace,
+				"pod", pod.Pod, "err", err)
+			break // one is named
+		}
+	}
 	next.schemes = m.podSchemes(next)
 	next.capacityErr = err != nil
 	switch {

@@ -36,6 +36,8 @@ type response struct {
 	unrecognized []Unrecognized
 	// unread are the forms of the IDs of foreign resources.
 	unread map[string]string
+	// refused are the pods whose devices are unknown, and why.
+	refused map[gpu.PodName]string
 	// drivers is true where a known DRA driver of GPUs has a claim.
 	drivers bool
 }
@@ -105,7 +107,9 @@ type Unrecognized struct {
 }
 
 // noAllocations reports whether no device is allocated according to the response.
-func (r *response) noAllocations() bool { return len(r.direct)+len(r.opaque)+len(r.foreign) == 0 }
+func (r *response) noAllocations() bool {
+	return len(r.direct)+len(r.opaque)+len(r.foreign)+len(r.refused) == 0
+}
 
 // idTable is the table of schemes with the seed by which IDs are hashed.
 type idTable struct {
@@ -142,7 +146,7 @@ func (t idTable) filter(others bool) podresources.Filter {
 func (t idTable) parse(list *podresources.List) *response {
 	r := reader{table: t, all: map[string]*podresources.IDs{}, certain: map[string]bool{},
 		forms: map[Unrecognized]int{},
-		response: &response{pods: list.Pods, order: list.Order, allocated: map[string]int{},
+		response: &response{pods: list.Pods, order: list.Order, refused: list.Refused, allocated: map[string]int{},
 			amounts: map[gpu.Container]map[string]int{}, plugged: map[gpu.Container][]string{}, uncertain: map[string]bool{},
 			unread: map[string]string{}}}
 	for name, c := range list.Containers {

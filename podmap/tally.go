@@ -79,6 +79,10 @@ func (s *snapshot) allocations(inv *gpu.Inventory, pods *source.Pods, labels []s
 			}
 		}
 	}
+	for pod := range s.refused {
+		lost[owner{gpu.Container{Namespace: pod.Namespace, Pod: pod.Pod}, ""}]++
+		out.Uncertain = true
+	}
 	if len(s.unknown) > 0 {
 		for _, u := range s.unoffered(inv) {
 			out.Possible[u] = true

@@ -1,6 +1,7 @@
 package podresources
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -26,7 +27,59 @@ func repeated(n int, number protowire.Number, value func(i int) []byte) (out []b
 	return out
 }
 
-func decodeBytes(l *List, b []byte) error { return l.Decode(mem.BufferSlice{mem.SliceBuffer(b)}) }
+// decodeBytes returns the error of the response, else that of a pod that was refused.
+func decodeBytes(l *List, b []byte) error {
+	err := l.Decode(mem.BufferSlice{mem.SliceBuffer(b)})
+	for _, text := range l.Refused {
+		err = cmp.Or(err, errors.New(text))
+	}
+	return err
+}
+
+// A pod that goes beyond a bound, or whose names are none, costs its own containers: those of others are read, whatever
+// their order.
+func TestOnePodIsRefused(t *testing.T) {
+	named := func(name string, content ...byte) []byte {
+		return field(nil, fieldPods, append(field(field(nil, fieldPodNamespace, []byte("n")), fieldPodName, []byte(name)), content...))
+	}
+	container := func(name string) []byte {
+		device := field(field(nil, fieldResourceName, []byte("r/a")), fieldDeviceIDs, []byte("1"))
+		return field(nil, fieldPodContainers, field(field(nil, fieldContainerName, []byte(name)), fieldContainerDevices, device))
+	}
+	for _, c := range []struct {
+		bad  []byte
+		want string
+	}{
+		{repeated(maxContainersPerPod+1, fieldPodContainers, func(i int) []byte { return field(nil, fieldContainerName, fmt.Append(nil, i)) }),
+			"more than 1024 containers in one pod"},
+		{container("\xff"), "a name is not UTF-8"},
+		{container(strings.Repeat("x", MaxIDLength+1)), "a name of 513 bytes"},
+		{field(nil, fieldPodContainers, field(nil, fieldContainerClaims, repeated(maxClaimDevices+1, 4, func(int) []byte { return nil }))),
+			"more than 65536 devices of claims"},
+	} {
+		good, bad, more := named("good", container("c")...), named("bad", c.bad...), named("bad", container("d")...)
+		for _, parts := range [][][]byte{{good, bad}, {bad, good}, {more, bad, good}, {bad, good, more}, {bad, bad, good}} {
+			l := NewList(keepSome())
+			err := l.Decode(mem.BufferSlice{mem.SliceBuffer(slices.Concat(parts...))})
+			if got := strings.Join(render(l), " "); err != nil || got != `{"n" "good" "c"} "r/a" "1"` ||
+				len(l.Refused) != 1 || l.Refused[gpu.PodName{Namespace: "n", Pod: "bad"}] != c.want {
+				t.Errorf("%v, %s, refused: %v, want %q", err, got, l.Refused, c.want)
+			}
+		}
+	}
+	// As many pods as refuse, each at the bound, leave the others their part of the whole response's.
+	l := NewList(keepSome())
+	var all []byte
+	for i := range 100 {
+		all = append(all, named(fmt.Sprint("bad", i), repeated(maxContainersPerPod+1, fieldPodContainers, func(i int) []byte {
+			return field(nil, fieldContainerName, fmt.Append(nil, i))
+		})...)...)
+	}
+	must.OK(t, l.Decode(mem.BufferSlice{mem.SliceBuffer(append(all, named("good", container("c")...)...))}))
+	if got := strings.Join(render(l), " "); got != `{"n" "good" "c"} "r/a" "1"` || len(l.Refused) != 100 {
+		t.Errorf("%s, %d refused", got, len(l.Refused))
+	}
+}
 
 // The bounds of a response: as much as may be is read, one more is refused.
 func TestExactBounds(t *testing.T) {

@@ -1,6 +1,7 @@
 package podresources
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -131,12 +132,15 @@ func (w *wire) message(end int, m proto.Message) error {
 	if err != nil {
 		return err
 	}
-	return proto.Unmarshal(b, m)
+	if err := proto.Unmarshal(b, m); err != nil {
+		return refusal{err}
+	}
+	return nil
 }
 
 func (w *wire) name(end int) (string, error) {
 	if n := end - w.at; n > MaxIDLength {
-		return "", fmt.Errorf("a name of %d bytes", n)
+		return "", refusal{fmt.Errorf("a name of %d bytes", n)}
 	}
 	return w.text(end)
 }
@@ -144,7 +148,7 @@ func (w *wire) name(end int) (string, error) {
 func (w *wire) text(end int) (string, error) {
 	b, err := w.bytes(end)
 	if err == nil && !utf8.Valid(b) {
-		err = errors.New("a name is not UTF-8")
+		err = refusal{errors.New("a name is not UTF-8")}
 	}
 	return string(b), err
 }
@@ -158,12 +162,22 @@ func (l *List) Decode(data mem.BufferSlice) error {
 		if l.Pods++; l.Pods > maxPods {
 			return tooMany("pods", maxPods)
 		}
-		return l.pod(w, end)
+		var pod gpu.PodName
+		before := *l.shared
+		err := l.pod(w, end, &pod)
+		if err == nil && l.Refused[pod] == "" {
+			return nil
+		}
+		if one := (refusal{}); err != nil && !errors.As(err, &one) {
+			return err
+		}
+		l.shared.ids, l.shared.containers, l.shared.claims = before.ids, before.containers, before.claims
+		l.refuse(pod, cmp.Or(err, errors.New(l.Refused[pod])))
+		return nil
 	})
 }
 
-func (l *List) pod(w *wire, end int) error {
-	var pod gpu.PodName
+func (l *List) pod(w *wire, end int, pod *gpu.PodName) error {
 	var names []string
 	var containers []*Container
 	err := w.fields(end, func(number protowire.Number, end int) (err error) {
@@ -255,7 +269,7 @@ func (c *Container) claim(w *wire, end int) error {
 	before := map[[2]string]bool{} // by driver and CDI name
 	for _, d := range m.ClaimResources {
 		if len(d.DriverName) > MaxIDLength || len(d.DeviceName) > MaxIDLength || len(d.PoolName) > MaxIDLength {
-			return fmt.Errorf("a device of claim %.64q has a name of more than %d bytes", m.ClaimName, MaxIDLength)
+			return refusal{fmt.Errorf("a device of claim %.64q has a name of more than %d bytes", m.ClaimName, MaxIDLength)}
 		}
 		var own []string
 		for _, cdi := range d.CdiDevices {

@@ -13,7 +13,8 @@ import (
 const MaxIDLength = 512
 
 // Bounds of one response, far above what a node can have: Kubernetes supports some hundreds of pods per node, and a
-// plugin with one ID per MiB lists 2.4 million for eight GPUs of 288 GiB. A response beyond them is refused.
+// plugin with one ID per MiB lists 2.4 million for eight GPUs of 288 GiB. More pods refuse the response; a pod that goes
+// beyond another bound, or has a name that is none, is refused alone, for its author chooses how many containers it has.
 const (
 	maxPods             = 4096
 	maxContainersPerPod = 1024
@@ -139,7 +140,12 @@ func (d *Devices) of(resource string) (*IDs, error) {
 	return d.ByResource[len(d.ByResource)-1], nil
 }
 
-func tooMany(what string, limit int) error { return fmt.Errorf("more than %d %s", limit, what) }
+// refusal is an error of one pod; the rest of the response is used.
+type refusal struct{ error }
+
+func tooMany(what string, limit int) error {
+	return refusal{fmt.Errorf("more than %d %s", limit, what)}
+}
 
 // ClaimDevice is one device of a DRA claim.
 type ClaimDevice struct {
@@ -182,14 +188,24 @@ type List struct {
 	Pods       int // with devices or without
 	Containers map[gpu.Container]*Container
 	// Order lists the containers of every pod in the order of the response, with devices or without.
-	Order  map[gpu.PodName][]string
-	shared *shared
+	Order map[gpu.PodName][]string
+	// Refused are the pods whose devices are unknown, and why.
+	Refused map[gpu.PodName]string
+	shared  *shared
 }
 
 // NewList returns a List to decode into.
 func NewList(f Filter) *List {
 	return &List{Containers: map[gpu.Container]*Container{}, Order: map[gpu.PodName][]string{},
-		shared: NewDevices(f).shared}
+		Refused: map[gpu.PodName]string{}, shared: NewDevices(f).shared}
+}
+
+// refuse drops what was read of a pod.
+func (l *List) refuse(pod gpu.PodName, err error) {
+	for _, name := range l.Order[pod] {
+		delete(l.Containers, gpu.Container{Namespace: pod.Namespace, Pod: pod.Pod, Name: name})
+	}
+	l.Order[pod], l.Refused[pod] = nil, err.Error()
 }
 
 // add adds a container of a pod, which may be listed more than once. Order is searched: it is short, and bounded.
