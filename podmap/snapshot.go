@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/podmap/deviceid"
@@ -170,6 +171,22 @@ func (s *snapshot) unoffered(inv *gpu.Inventory) []gpu.UUID {
 		}
 	}
 	return out
+}
+
+// youngest is when the last allocation of a GPU began; false where that is unknown of all.
+func (s *snapshot) youngest() (last time.Time, ok bool) {
+	later := func(since gpu.Opt[time.Time]) {
+		if at, known := since.Get(); known && (!ok || at.After(last)) {
+			last, ok = at, true
+		}
+	}
+	for i := range s.direct {
+		later(s.direct[i].since)
+	}
+	for i := range s.opaque {
+		later(s.opaque[i].since)
+	}
+	return last, ok
 }
 
 // claim returns what the DRA driver recorded about a device; nil without.
