@@ -192,9 +192,9 @@ func gpuDashboard() Dashboard {
 						value("Problems", Number, maximum("state, reason", "gpu_health_reason_info{"+c+"} or label_replace("+
 							records("gpu:gpu_problems:info", c)+`, "reason", "$1", "problem", "(.+)")`)).hide()).
 						called("The GPU is healthy, or is not scraped."),
-					series(8, "Memory banks by spare rows", Number, "Memory banks by availability of spare rows.",
+					series(8, "Memory banks short of spare rows", Number, "Memory banks with few spare rows (low) or none.",
 						q("{{availability}}",
-							maximum(perGPU+", availability", "gpu_row_remap_banks{"+c+"}"))).stacked().from(0)),
+							maximum(perGPU+", availability", "gpu_row_remap_banks{"+c+", availability=~\"low|none\"}"))).stacked().from(0)),
 				line(7,
 					series(8, "NVLink errors", PerSec, "NVLink errors per second over all links, by kind.",
 						q("{{kind}}", perSecond(perGPU+", kind", "gpu_nvlink_errors_total{"+c+"}"))).from(0),

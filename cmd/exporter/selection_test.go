@@ -31,7 +31,7 @@ func TestSeries(t *testing.T) {
 	for _, c := range []struct {
 		size                           string
 		node, gpu, container, exporter int
-	}{{"default", 1250, 130, 11, 120}, {"core", 900, 92, 11, 120}} {
+	}{{"default", 1250, 110, 11, 120}, {"core", 900, 75, 11, 120}} {
 		t.Run(c.size, func(t *testing.T) {
 			all, gpu, container, node := count(t, "--metrics="+c.size)
 			t.Logf("%d series: %d of a GPU, %d of a container on a GPU, %d of the node", all, gpu, container, node)

@@ -122,11 +122,11 @@ func (c *checker) check(q query) (_ result, ours bool) {
 		return nil
 	})
 	if c.rewrite && j.Verdict != missing {
-		if text, differences, err := c.rewritten(j.expr); err != nil {
+		if own, differences, err := c.rewritten(j.expr); err != nil {
 			j.Reasons = append(j.Reasons, "not rewritten: "+err.Error())
 		} else {
-			j.Rewritten, j.Differences = text, differences
-			for _, flag := range switches(text) {
+			j.Rewritten, j.Differences = own.String(), differences
+			for _, flag := range switches(own) {
 				j.set(flag)
 			}
 		}
@@ -274,19 +274,26 @@ func (j *judgment) label(name string) {
 	}
 }
 
-// ownName finds the metrics of gpu-exporter.
-var ownName = regexp.MustCompile(`\bgpu_\w+`)
-
 // switches are the flags of the exporter without which it does not export what a query in its names reads.
-func switches(query string) (flags []string) {
-	names := ownName.FindAllString(query, -1)
-	for _, g := range catalog.Groups() {
-		if slices.ContainsFunc(g.Rows, func(f catalog.Family) bool {
-			return f.Size() > catalog.SizeDefault && slices.Contains(names, f.Name)
-		}) {
-			flags = append(flags, "--collector."+g.Name)
+func switches(expr parser.Expr) (flags []string) {
+	parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
+		v, ok := node.(*parser.VectorSelector)
+		if !ok {
+			return nil
 		}
-	}
+		for _, g := range catalog.Groups() {
+			for _, f := range g.Rows {
+				other := f.Values != nil && slices.ContainsFunc(v.LabelMatchers, func(m *labels.Matcher) bool {
+					return m.Name == f.Labels[len(f.Labels)-1] && !slices.ContainsFunc(f.Values, m.Matches)
+				})
+				if flag := "--collector." + g.Name; f.Name == nameOf(v) && (other || f.Size() > catalog.SizeDefault) &&
+					!slices.Contains(flags, flag) {
+					flags = append(flags, flag)
+				}
+			}
+		}
+		return nil
+	})
 	return flags
 }
 

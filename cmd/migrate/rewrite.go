@@ -76,25 +76,25 @@ type rewriter struct {
 var errPerPod = errors.New("a label of pods")
 
 // rewritten returns a query in gpu-exporter's own names, and where it differs. It gives up rather than guess.
-func (c *checker) rewritten(expr parser.Expr) (string, []string, error) {
+func (c *checker) rewritten(expr parser.Expr) (parser.Expr, []string, error) {
 	honor := !strings.Contains(expr.String(), "exported_")
 	r := rewriter{checker: c, honor: honor}
 	again, err := c.parser.ParseExpr(expr.String()) // a copy
 	if err != nil {
-		return "", nil, err
+		return nil, nil, err
 	}
 	out, _, err := r.walk(again, nil)
 	if errors.Is(err, errPerPod) {
 		r = rewriter{checker: c, honor: honor, perPod: true}
 		if again, err = c.parser.ParseExpr(expr.String()); err != nil {
-			return "", nil, err
+			return nil, nil, err
 		}
 		out, _, err = r.walk(again, nil)
 	}
 	if err != nil {
-		return "", nil, err
+		return nil, nil, err
 	}
-	return out.String(), r.differs, nil
+	return out, r.differs, nil
 }
 
 // label returns the name of a label of a result.

@@ -102,8 +102,8 @@ func (b *xidCounts) merge(o *xidCounts) {
 // attributedFor is how long the container and the instance of the last event are published.
 const attributedFor = 5 * time.Minute
 
-// publish returns the counts by code. The critical codes start at 0 where a data source would report them: without one,
-// a 0 would say that there was no such error.
+// publish returns the counts by code, some from 0 on where a data source would report them: without one, a 0 would say
+// that there was no such error.
 func (b *xidCounts) publish(now time.Time, nvml, kernelLog bool) []gpu.XIDCount {
 	sources := [2]bool{nvml, kernelLog}
 	if b.published != nil && b.sources == sources {
@@ -121,7 +121,7 @@ func (b *xidCounts) publish(now time.Time, nvml, kernelLog bool) []gpu.XIDCount 
 		}
 		out = append(out, x)
 	}
-	for _, code := range gpu.CriticalXIDs() {
+	for _, code := range gpu.XIDsFromZero() {
 		if b.codes[code] == nil && (kernelLog || nvml && gpu.NVMLReportsXID(code)) {
 			out = append(out, gpu.XIDCount{XID: code})
 		}

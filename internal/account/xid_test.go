@@ -67,8 +67,8 @@ func TestXIDsOfTheLedger(t *testing.T) {
 	for _, x := range c.XIDs {
 		got[x.XID] = x
 	}
-	if len(got) != len(gpu.CriticalXIDs())+1 {
-		t.Errorf("%d codes, want the critical ones and 43: %v", len(got), c.XIDs)
+	if len(got) != len(gpu.XIDsFromZero())+1 {
+		t.Errorf("%d codes, want those that start at 0, and 43: %v", len(got), c.XIDs)
 	}
 	if x := got[79]; x.Count != 2 || x.Last != gpu.Some(at(100)) {
 		t.Errorf("79: %+v", x)
@@ -84,20 +84,20 @@ func TestXIDsOfTheLedger(t *testing.T) {
 	l.Fill(&other)
 	l.Event(gpu.XIDEvent{PCI: other.PCI, XID: 31, Time: at(100), Source: gpu.SourceKmsg})
 	l.Advance(Poll{Now: at(101), GPUs: []Reading{{Identity: other.Identity}}, Events: true, KernelLog: true})
-	if l.Fill(&other); len(other.XIDs) != len(gpu.CriticalXIDs())+1 {
+	if l.Fill(&other); len(other.XIDs) != len(gpu.XIDsFromZero())+1 {
 		t.Errorf("%+v", other.XIDs)
 	}
 }
 
 // TestXIDsStartWhereTheyCanBeReported: a 0 without a data source that reports the code would say that there was no error.
 func TestXIDsStartWhereTheyCanBeReported(t *testing.T) {
-	critical := len(gpu.CriticalXIDs())
+	zeros := len(gpu.XIDsFromZero())
 	for _, tt := range []struct {
 		registered, events, kernelLog bool
 		want                          int
 	}{
-		{true, true, false, critical - 4}, // not 62, 79, 119, 120
-		{true, true, true, critical}, {false, false, true, critical}, {false, true, false, 0}, {true, false, false, 0},
+		{true, true, false, zeros - 4}, // not 62, 79, 119, 120
+		{true, true, true, zeros}, {false, false, true, zeros}, {false, true, false, 0}, {true, false, false, 0},
 	} {
 		l := New(Options{})
 		id := gpu.Identity{UUID: "GPU-a", XIDEvents: tt.registered}

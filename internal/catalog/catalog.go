@@ -92,7 +92,9 @@ type Family struct {
 	Offered string
 	Labels  []string
 	// States are the values of the label of a state set whose states exclude each other, in the order of NVML's numbers.
-	States    []string
+	States []string
+	// Values are those of the last own label that something shipped reads; only size all has others. Nil: every value.
+	Values    []string
 	Scope     Scope
 	Stability Stability
 

@@ -10,6 +10,7 @@ func clocks() Group {
 			}
 		}
 	}
+	compute := names([]gpu.Clock{gpu.ClockSM, gpu.ClockMemory})
 	applications := func(name, help, source string, of func(*gpu.Slow) map[gpu.Clock]gpu.Hertz) Family {
 		return Family{Name: name, Scope: ScopeGPU, Help: help, Source: source, Offered: "drivers before R590",
 			Labels: []string{"clock"}, Read: slowGPU(func(s *gpu.Slow, emit gpuEmit) { hertz(emit, of(s)) })}
@@ -19,10 +20,10 @@ func clocks() Group {
 		Title: "Clocks and clock limits",
 		Rows: []Family{
 			{Name: "gpu_clock_hertz", Scope: ScopeGPU,
-				Help: "Current clock frequency.", Source: "nvmlDeviceGetClockInfo", Labels: []string{"clock"},
+				Help: "Current clock frequency.", Source: "nvmlDeviceGetClockInfo", Labels: []string{"clock"}, Values: compute,
 				Read: mediumGPU(func(m *gpu.Medium, emit gpuEmit) { hertz(emit, m.Clocks) })},
 			{Name: "gpu_clock_max_hertz", Scope: ScopeGPU,
-				Help: "Maximum clock frequency.", Source: "nvmlDeviceGetMaxClockInfo", Labels: []string{"clock"},
+				Help: "Maximum clock frequency.", Source: "nvmlDeviceGetMaxClockInfo", Labels: []string{"clock"}, Values: compute,
 				Read: slowGPU(func(s *gpu.Slow, emit gpuEmit) { hertz(emit, s.MaxClocks) })},
 			applications("gpu_clock_applications_hertz", "Applications clocks: the clocks requested for compute.",
 				"nvmlDeviceGetApplicationsClock",

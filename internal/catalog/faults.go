@@ -100,7 +100,7 @@ func faults() Group {
 				Read:   mediumFlag(func(m *gpu.Medium) gpu.Opt[bool] { return m.RemapFailed })},
 			{Name: "gpu_row_remap_banks", Scope: ScopeGPU,
 				Help: "Memory banks, by availability of spare rows.", Source: "nvmlDeviceGetRowRemapperHistogram",
-				Labels: []string{"availability"},
+				Labels: []string{"availability"}, Values: names([]gpu.BankAvailability{gpu.BanksLow, gpu.BanksNone}),
 				Read: slowGPU(func(s *gpu.Slow, emit gpuEmit) {
 					for _, a := range gpu.BankAvailabilities {
 						if n, ok := s.RemapBanks[a]; ok {

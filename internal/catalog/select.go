@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
 // Size is how much of the catalog is exported.
@@ -79,11 +81,25 @@ func (s Selection) Families() []Family {
 	for _, g := range Groups() {
 		for _, f := range g.Rows {
 			if s.Has(g, f) {
+				if f.Values != nil && s.Size < SizeAll && s.Allow == nil && !s.Groups[g.Name] {
+					f.Read = only(f.Values, f.Read)
+				}
 				rows = append(rows, f)
 			}
 		}
 	}
 	return rows
+}
+
+// only reads the series whose last label has one of the values.
+func only(values []string, read func(*gpu.View, Emit)) func(*gpu.View, Emit) {
+	return func(v *gpu.View, emit Emit) {
+		read(v, func(value float64, labels ...string) {
+			if slices.Contains(values, labels[len(labels)-1]) {
+				emit(value, labels...)
+			}
+		})
+	}
 }
 
 // Silenced returns the shipped alerts that cannot fire because a family that they need is not exported, each with these

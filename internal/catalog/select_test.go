@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog/catalogtest"
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
@@ -83,6 +85,49 @@ func TestSelection(t *testing.T) {
 	}
 	if got := deny.Silenced()["GPUXIDFatal"]; !slices.Contains(got, "gpu_xid_events_total") {
 		t.Errorf("GPUXIDFatal is silenced by %v", got)
+	}
+}
+
+// Values that nothing shipped reads are exported with the whole group, with an allowlist, or with everything.
+func TestValues(t *testing.T) {
+	view := catalogtest.FullView()
+	for i := range view.GPUs {
+		if m, ok := view.GPUs[i].Medium.Get(); ok {
+			for _, c := range gpu.Clocks {
+				m.Clocks[c] = 1
+			}
+		}
+	}
+	clocks := func(s catalog.Selection) (values []string) {
+		t.Helper()
+		for _, f := range s.Families() {
+			if f.Name == "gpu_clock_hertz" {
+				f.Read(view, func(_ float64, labels ...string) {
+					if v := labels[len(labels)-1]; !slices.Contains(values, v) {
+						values = append(values, v)
+					}
+				})
+			}
+		}
+		return values
+	}
+	for _, c := range []struct {
+		s    catalog.Selection
+		want string
+	}{
+		{catalog.Selection{Size: catalog.SizeAll}, "graphics sm memory video"},
+		{catalog.Selection{Size: catalog.SizeDefault}, "sm memory"},
+		{catalog.Selection{Size: catalog.SizeCore, Groups: map[string]bool{"clocks": true}}, "graphics sm memory video"},
+		{catalog.Selection{Size: catalog.SizeDefault, Allow: allowed(t, "gpu_clock_hertz")}, "graphics sm memory video"},
+	} {
+		if got := strings.Join(clocks(c.s), " "); got != c.want {
+			t.Errorf("%+v: %s, want %s", c.s, got, c.want)
+		}
+	}
+	for _, f := range catalog.All() {
+		if f.Values != nil && (f.Labels == nil || f.Read == nil) {
+			t.Errorf("%s has no own label to select by, or no values", f.Name)
+		}
 	}
 }
 

@@ -27,7 +27,8 @@ func thermal() Group {
 			{Name: "gpu_temperature_limit_celsius", Scope: ScopeGPU,
 				Help:   "Temperature limits for slowdown, shutdown and maximum operation, by sensor.",
 				Source: "nvmlDeviceGetTemperatureThreshold, NVML fields 193 to 196",
-				Labels: []string{"sensor", "limit"},
+				Labels: []string{"sensor", "limit"}, Values: names([]gpu.TemperatureLimit{gpu.LimitSlowdown,
+					gpu.LimitMaxOperating}),
 				Read: slowGPU(func(s *gpu.Slow, emit gpuEmit) {
 					for _, t := range s.TemperatureLimits {
 						emit(float64(t.Value), string(t.Sensor), string(t.Limit))

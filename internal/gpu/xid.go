@@ -69,9 +69,10 @@ func XIDTierOf(xid int) XIDTier {
 	return XIDWarning
 }
 
-// CriticalXIDs lists the critical codes in order: where a data source can report them, their counters start at 0, so
-// that the first event is an increase.
-func CriticalXIDs() []int { return append([]int(nil), criticalXIDs...) }
+// XIDsFromZero lists the critical codes whose counters start at 0 where a data source can report them, so that increase()
+// in a user's own rule counts the first event. Facts: the codes that page in the rules of nvidia_gpu_exporter's chart. Rules
+// and dashboards here count the first event of every code.
+func XIDsFromZero() []int { return []int{48, 62, 64, 74, 79, 95, 119, 120} }
 
 // Facts: NVIDIA's XID catalog. 46, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158 require a
 // reset of the GPU; 79 and 151 a restart of the node; 48 the double-bit ECC work flow; 74 and 144 to 150

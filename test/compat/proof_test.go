@@ -395,7 +395,7 @@ func TestRewrites(t *testing.T) {
 		{`DCGM_FI_DEV_GPU_TEMP{instance="a:9400"}`, "!the port is another here"},
 		// Families with other values are named with what to use.
 		{`DCGM_EXP_GPU_HEALTH_STATUS > 0`, "!`gpu_health"},
-		{`increase(DCGM_FI_DEV_XID_ERRORS[5m]) > 0`, "!`increase(gpu_xid_events_total[10m]) > 0`"},
+		{`increase(DCGM_FI_DEV_XID_ERRORS[5m]) > 0`, "!`time() - gpu_xid_last_timestamp_seconds < 600`"},
 		{`DCGM_EXP_CLOCK_EVENTS_COUNT`, "!`rate(gpu_clock_limited_seconds_total[5m])`"},
 		{`nvidia_smi_clocks_event_reasons_sw_power_cap == 1`, "!`gpu_clock_event_active == 1`"},
 		{`rate(DCGM_FI_PROF_NVLINK_TX_BYTES[5m])`, "!means nothing here"},
@@ -422,10 +422,12 @@ func TestRewrites(t *testing.T) {
 
 // What the exporter does not export by default is named beside a query that was rewritten to it.
 func TestSwitches(t *testing.T) {
-	list := checked(t, []string{"DCGM_FI_DEV_POWER_MGMT_LIMIT > 600", "DCGM_FI_DEV_GPU_TEMP > 80"})
-	for i, want := range []bool{true, false} {
-		if got := slices.Contains(list[i].Settings, "--collector.power"); got != want || list[i].Rewritten == "" {
-			t.Errorf("%s: %q needs %q", list[i].Query, list[i].Rewritten, list[i].Settings)
+	list := checked(t, []string{"DCGM_FI_DEV_POWER_MGMT_LIMIT > 600", "DCGM_FI_DEV_GPU_TEMP > 80", "DCGM_FI_DEV_VIDEO_CLOCK",
+		"DCGM_FI_DEV_SM_CLOCK"})
+	for i, want := range []string{"--collector.power", "", "--collector.clocks", ""} {
+		got := slices.DeleteFunc(list[i].Settings, func(s string) bool { return !strings.HasPrefix(s, "--collector") })
+		if strings.Join(got, " ") != want || list[i].Rewritten == "" {
+			t.Errorf("%s: %q needs %q", list[i].Query, list[i].Rewritten, got)
 		}
 	}
 }

@@ -42,8 +42,7 @@ var emptyInDemo = map[string]string{
 	`gpu_temperature_celsius > on (node, uuid, sensor) gpu_temperature_limit_celsius{limit="max_operating"} - 5`: "no GPU is hot",
 	`gpu_mig_mode != gpu_mig_mode_pending or gpu_ecc_mode != gpu_ecc_mode_pending`: "no mode change is " +
 		"pending",
-	`sum by (node, uuid, xid) (increase(gpu_xid_events_total[10m])) > 0`: "no XID in the first " +
-		"minutes",
+	`time() - gpu_xid_last_timestamp_seconds < 600`:                                        "no XID in the first minutes",
 	`sum by (node, uuid) (increase(gpu_ecc_errors_total{severity="uncorrected"}[1h])) > 0`: "no memory error",
 	`gpu_nvlink_links{state="up"} < max_over_time(gpu_nvlink_links{state="up"}[1d])`:       "no link is lost",
 	`gpu_clock_event_active{reason!="idle"} == 1`:                                          "no clock is limited",

@@ -120,6 +120,11 @@ func sizes(root string, files map[string][]byte) error {
 	known := map[string]bool{}
 	for _, f := range catalog.All() {
 		known[f.Name] = true
+		for _, r := range readers {
+			if value := beyond(f, r.text); value != "" && r.size < catalog.SizeAll {
+				return fmt.Errorf("%s %s reads %s of %s, which only --metrics=all exports", r.kind, r.name, value, f.Name)
+			}
+		}
 	}
 	for _, r := range readers {
 		if r.kind == "record" {
@@ -219,6 +224,23 @@ func writeSizes(root string, files map[string][]byte, size map[string]catalog.Si
 	}
 	files["internal/catalog/readers_gen.go"], files["docs/metrics-by-reader.csv"] = text, table.Bytes()
 	return rows.Error()
+}
+
+// beyond returns a value of the last label that a text names and the smaller sizes do not export.
+func beyond(f catalog.Family, text string) string {
+	if f.Values == nil {
+		return ""
+	}
+	label := f.Labels[len(f.Labels)-1]
+	matcher := regexp.MustCompile(`\b` + f.Name + `\{[^}]*\b` + label + `=~?\\*"([a-z_|]+)`)
+	for _, m := range matcher.FindAllStringSubmatch(text, -1) {
+		for _, value := range strings.Split(m[1], "|") {
+			if !slices.Contains(f.Values, value) {
+				return value
+			}
+		}
+	}
+	return ""
 }
 
 // orAll is the size of a family that nothing reads, where there is none.

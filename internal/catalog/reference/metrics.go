@@ -139,6 +139,8 @@ func notes(f catalog.Family) []string {
 	var out []string
 	if f.Size() == catalog.SizeAll {
 		out = append(out, "all")
+	} else if f.Values != nil {
+		out = append(out, "default: "+strings.Join(f.Values, ", "))
 	}
 	if f.Stability != catalog.Stable {
 		out = append(out, string(f.Stability))

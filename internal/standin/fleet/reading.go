@@ -209,7 +209,7 @@ var xidTable = []struct {
 // xids counts the events since the exporter started.
 func (p *place) xids(started, t stamp) []gpu.XIDCount {
 	var out []gpu.XIDCount
-	for _, x := range gpu.CriticalXIDs() {
+	for _, x := range gpu.XIDsFromZero() {
 		out = append(out, gpu.XIDCount{XID: x})
 	}
 	for i := range p.dev.faults {
