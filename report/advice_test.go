@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/metric"
 	"github.com/gpu-exporter/gpu-exporter/report/prices"
@@ -178,9 +179,7 @@ func TestWorkloadRow(t *testing.T) {
 	s.add(metric.RuleWatts, labels, constant(500))
 	s.add(metric.RuleLastBusy, labels, constant(float64(monday.Add(4*day).Unix())))
 	list, err := prices.Parse([]byte("{gpus: [{model: '*', per_hour: 2}], energy_per_kwh: 0.5}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	d := s.must(t, func(o *Options) { o.Prices = list })
 	w := d.Workloads[0]
 	for what, x := range map[string][2]float64{

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
 	"github.com/gpu-exporter/gpu-exporter/rooms"
 )
@@ -98,13 +99,9 @@ func TestDoctor(t *testing.T) {
 // Each platform's reader gets lines that can be typed there: no manifests outside Kubernetes.
 func TestDoctorNamesWhatCanBeTyped(t *testing.T) {
 	c, err := parse([]string{"--slurm.job-mapping-dir=/run/gpu-jobs"}, io.Discard, io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	e, err := newExporter(c, time.Now, func(error) {}, hooks{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	names := []string{gpu.SourceNVML, gpu.SourcePodResources, gpu.SourceJobs, gpu.SourceKmsg, gpu.SourceVisible, "GPUs",
 		"container_visible",
 		"slurm_job_numbers", "processes", "container_names", "device_checkpoint", "pod_metadata", "process_names", "NO_PERMISSION"}
@@ -200,9 +197,7 @@ func (s *stage) agreesWithDoctor() {
 		return
 	}
 	var d findings
-	if err := json.Unmarshal([]byte(text), &d); err != nil {
-		s.t.Fatal(err)
-	}
+	must.OK(s.t, json.Unmarshal([]byte(text), &d))
 	var doctor, metrics []string
 	for _, f := range d.Findings {
 		kind, name, _ := strings.Cut(f.Check, " ")

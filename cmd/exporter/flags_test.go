@@ -4,6 +4,8 @@ import (
 	"io"
 	"testing"
 	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // The environment has more variables of this prefix than those of the flags: what images and manifests set, and what the
@@ -21,9 +23,7 @@ func TestVariablesThatAreNotFlags(t *testing.T) {
 	}
 	t.Setenv("GPU_EXPORTER_POLL_MEDIUM", "20s")
 	c, err := parse(nil, io.Discard, io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if c.Medium != 20*time.Second || c.Slow != time.Minute {
 		t.Errorf("poll intervals %v and %v", c.Medium, c.Slow)
 	}

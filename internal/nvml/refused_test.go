@@ -20,6 +20,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 )
 
@@ -266,9 +267,7 @@ var (
 // error is not used.
 func TestWhatEachRefusalCosts(t *testing.T) {
 	s, err := scenario.Parse("refused.scenario", refusalBoards, os.DirFS(filepath.Join("..", "..", "testdata", "scenarios")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	r := play(t, s, "newest")
 	base := r.refuse(refusal{})
 	cost := map[string][]string{} // which calls have it
@@ -304,17 +303,11 @@ func TestWhatEachRefusalCosts(t *testing.T) {
 	}
 	golden := filepath.Join("testdata", "refused.txt")
 	if *update {
-		if err := os.MkdirAll("testdata", 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(golden, []byte(out.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll("testdata", 0o755))
+		must.OK(t, os.WriteFile(golden, []byte(out.String()), 0o644))
 	}
 	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if got := out.String(); got != string(want) {
 		lines := strings.Split(string(want), "\n")
 		for i, line := range strings.Split(got, "\n") {
@@ -384,9 +377,7 @@ system CudaDriverVersion = 13020
 include boards/jetson-orin.scenario
 gpu 0 board=jetson-orin uuid=GPU-orin
 `, os.DirFS("../../testdata/scenarios"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		r := play(t, s, "newest")
 		r.library.options.Intercept = func(_ int, call string, _ any, run func() int32) int32 {
 			if call == refused {

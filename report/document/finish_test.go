@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 func pointer(v float64) *float64 { return &v }
@@ -81,9 +83,7 @@ func TestCompare(t *testing.T) {
 	before.Advice = []Advice{{Code: AdviseRelease, Workload: "x", Title: "Release x"},
 		{Code: AdviseRelease, Workload: "y", Title: "Release y"}}
 	text, err := json.Marshal(before)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if before, err = Parse(text); err != nil {
 		t.Fatal(err)
 	}

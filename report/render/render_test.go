@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 )
 
@@ -103,9 +104,7 @@ func sample(names []string) *document.Document {
 func written(t *testing.T, d *document.Document, format string) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := Write(&b, d, format, Options{Top: 20}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, Write(&b, d, format, Options{Top: 20}))
 	return b.String()
 }
 
@@ -154,9 +153,7 @@ func TestHostileNamesAreData(t *testing.T) {
 		}
 	}
 	rows, err := csv.NewReader(strings.NewReader(written(t, d, "csv"))).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, r := range rows[1:] {
 		for i, cell := range r {
 			if cell != "" && strings.ContainsRune("=@", rune(cell[0])) {
@@ -181,9 +178,7 @@ func TestPartialStandsAtTheTop(t *testing.T) {
 func TestCSVAndShort(t *testing.T) {
 	d := sample([]string{"alpha"})
 	rows, err := csv.NewReader(strings.NewReader(written(t, d, "csv"))).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	at, found := map[string]int{}, map[string][]string{}
 	for i, key := range rows[0] {
 		at[key] = i
@@ -249,17 +244,11 @@ func TestGolden(t *testing.T) {
 	}
 	for file, want := range files {
 		if *update {
-			if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.MkdirAll(filepath.Dir(file), 0o755))
+			must.OK(t, os.WriteFile(file, []byte(want), 0o644))
 		}
 		got, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if string(got) != want {
 			t.Errorf("%s is not what is rendered: run make generate and review the diff", file)
 		}
@@ -269,16 +258,10 @@ func TestGolden(t *testing.T) {
 // The schema has every field that is written.
 func TestSchemaKnowsTheDocument(t *testing.T) {
 	schema, err := JSONSchema()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var s, doc map[string]any
-	if err := json.Unmarshal(schema, &s); err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal([]byte(written(t, sample([]string{"x"}), "json")), &doc); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(schema, &s))
+	must.OK(t, json.Unmarshal([]byte(written(t, sample([]string{"x"}), "json")), &doc))
 	defs := s["$defs"].(map[string]any)
 	var hold func(path string, v any, s map[string]any)
 	hold = func(path string, v any, s map[string]any) {
@@ -322,9 +305,7 @@ func TestFilesAndZones(t *testing.T) {
 	d := &document.Document{Period: document.Span{From: at, To: at.Add(745 * time.Hour), Hours: 745, Zone: "Europe/Berlin"}}
 	for _, f := range []string{"html", "md", "table", "short"} {
 		var b strings.Builder
-		if err := Write(&b, d, f, Options{}); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, Write(&b, d, f, Options{}))
 		if !strings.Contains(b.String(), "2026-10-01 00:00 to 2026-11-01 00:00 Europe/Berlin") || strings.Contains(b.String(), "UTC") {
 			t.Errorf("%s: %.300s", f, b.String())
 		}

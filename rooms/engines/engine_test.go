@@ -396,9 +396,7 @@ func TestUnknownIDsAreForgotten(t *testing.T) {
 	wantName(t, e, idA, "", false)
 	poll := func() {
 		t.Helper()
-		if err := e.Poll(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, e.Poll(t.Context()))
 	}
 	poll()
 	for range forgetLists {

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
 
@@ -231,9 +232,7 @@ func record(uptime time.Duration, xid int) string {
 func TestKmsgFollowsAFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kmsg")
 	old := record(50*time.Minute, 31) + "6,78,1,-;something else\n" + record(2*time.Hour, 32) + "NVRM: Xid (PCI:0000:18:00): 33, no time\n"
-	if err := os.WriteFile(path, []byte(old), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, []byte(old), 0o600))
 	f := follow(t, path)
 	want := gpu.XIDEvent{PCI: "0000:18:00.0", XID: 31, Time: kmsgNow.Add(-10 * time.Minute), Source: gpu.SourceKmsg, Old: true, PID: 1}
 	if got := f.next(t); !reflect.DeepEqual(got, want) {
@@ -241,9 +240,7 @@ func TestKmsgFollowsAFile(t *testing.T) {
 	}
 	f.up(t)
 	w, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer w.Close()
 	// In pieces: a line counts when it is whole.
 	line := record(time.Hour, 79)
@@ -264,18 +261,14 @@ func TestKmsgFollowsAFile(t *testing.T) {
 
 func TestKmsgFollowsAFIFO(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kmsg")
-	if err := unix.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, unix.Mkfifo(path, 0o600))
 	f := follow(t, path)
 	testkit.Until(func() bool { return f.kmsg.Source().Errors > 0 })
 	if s := f.kmsg.Source(); s.Up || s.Errors != 1 || !strings.Contains(s.Message, "FIFO without a writer") {
 		t.Errorf("without a writer: %+v", s)
 	}
 	w, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for xid := 1; xid <= 3; xid++ {
 		if _, err := w.WriteString(record(time.Hour, xid)); err != nil {
 			t.Fatal(err)
@@ -285,9 +278,7 @@ func TestKmsgFollowsAFIFO(t *testing.T) {
 		}
 	}
 	f.up(t)
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.Close())
 	f.end(t)
 }
 
@@ -330,9 +321,7 @@ func TestKmsgIsTriedAgain(t *testing.T) {
 		down(9, "read "+path+": is a directory")
 		time.Sleep(maxRetry)
 		down(10, "read "+path+": is a directory")
-		if err := errors.Join(os.Remove(path), os.WriteFile(path, []byte(record(50*time.Minute, 31)), 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, errors.Join(os.Remove(path), os.WriteFile(path, []byte(record(50*time.Minute, 31)), 0o600)))
 		time.Sleep(maxRetry)
 		synctest.Wait()
 		if s := k.Source(); !s.Up || s.Message != "" || s.Errors != 10 || !reflect.DeepEqual(events, []string{"31 true"}) {
@@ -370,9 +359,7 @@ func TestKmsgOpenedAgain(t *testing.T) {
 		{record(3*time.Minute, 79), []string{"79 true"}},
 	} {
 		f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if _, err := f.WriteString(c.lines); err != nil {
 			t.Fatal(err)
 		}

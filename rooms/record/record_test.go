@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // TestRecordFile: the file is whole or not there, and never in place of another.
@@ -12,15 +14,11 @@ func TestRecordFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "a")
-	if err := writeRecording(file, []byte("one"), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, writeRecording(file, []byte("one"), nil))
 	if err := writeRecording(file, []byte("two"), nil); err == nil || !strings.Contains(err.Error(), file) {
 		t.Errorf("over another file: %v", err)
 	}
-	if err := os.Symlink(filepath.Join(dir, "nowhere"), filepath.Join(dir, "link")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Symlink(filepath.Join(dir, "nowhere"), filepath.Join(dir, "link")))
 	if err := writeRecording(filepath.Join(dir, "link"), []byte("two"), nil); err == nil {
 		t.Error("over a link")
 	}

@@ -8,14 +8,13 @@ import (
 	"testing"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // The cases of testdata/sharing/slurm.txt, beside the allocations of pods that they have.
 func TestSharedGPUsOfJobs(t *testing.T) {
 	text, err := os.ReadFile("../../testdata/sharing/slurm.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	uuids := map[string]gpu.UUID{"A": GPUA, "B": GPUB, "C": GPUC, "D": GPUD}
 	cases := strings.Split(string(text), "\ncase ")[1:]
 	if len(cases) < 7 {

@@ -139,9 +139,7 @@ func TestPage(t *testing.T) {
 		{"report-print", 794, 1123, false, "print"}} {
 		open(t, ctx, at, view.width, view.height, view.dark)
 		if view.media != "" {
-			if err := chromedp.Run(ctx, emulation.SetEmulatedMedia().WithMedia(view.media)); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, chromedp.Run(ctx, emulation.SetEmulatedMedia().WithMedia(view.media)))
 			if !evaluate[bool](t, ctx, `[...document.querySelectorAll('details.advice > .body')].every(x => x.offsetHeight > 40)`) {
 				t.Error("a command is not printed")
 			}
