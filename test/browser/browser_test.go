@@ -20,7 +20,7 @@ func serve(t *testing.T, node *machine.Node, flags ...string) string {
 	t.Helper()
 	node.Name = "gpu-node-1"
 	page := node.Start(t, machine.Options{Flags: append(flags, "--log.level=error")}).Base() + "/"
-	servers.Within(t, 20*time.Second, "the first poll", func() error {
+	servers.Until(t, "the first poll", func() error {
 		text, err := servers.Fetch(page)
 		if err == nil && strings.Contains(text, "first poll has not finished") {
 			err = errors.New("it has not finished")
@@ -127,7 +127,7 @@ func TestPageRefreshesItself(t *testing.T) {
 	tab.Open(serve(t, demo(t)), 1280, 900, false)
 	const read = `document.querySelector('.sub').innerText`
 	first := chromium.Evaluate[string](tab, read)
-	servers.Within(t, 25*time.Second, "another page", func() error {
+	servers.Until(t, "another page", func() error {
 		if text := chromium.Evaluate[string](tab, read); text == first {
 			return fmt.Errorf("it still shows %q", text)
 		}
@@ -183,7 +183,7 @@ func TestPageWithoutADriver(t *testing.T) {
 // open opens the page again and again until it shows all texts.
 func open(t *testing.T, tab *chromium.Tab, url string, texts ...string) {
 	t.Helper()
-	servers.Within(t, time.Minute, "the page", func() error {
+	servers.Until(t, "the page", func() error {
 		tab.Open(url, 1280, 900, false)
 		page := chromium.Evaluate[string](tab, `document.body.innerText`)
 		for _, want := range texts {

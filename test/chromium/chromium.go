@@ -72,11 +72,11 @@ func (tab *Tab) Open(url string, width, height int64, dark bool) {
 }
 
 // Evaluate returns the value of a JavaScript expression on a page that is complete: while one that refreshes itself is
-// replaced, its elements are absent. It is tried for ten seconds.
+// replaced, its elements are absent.
 func Evaluate[T any](tab *Tab, script string) (out T) {
 	tab.t.Helper()
 	complete := "(() => { if (document.readyState !== 'complete') throw new Error('the page is loading'); return (" + script + ") })()"
-	servers.Within(tab.t, 10*time.Second, script, func() error {
+	servers.Until(tab.t, script, func() error {
 		return chromedp.Run(tab.ctx, chromedp.Evaluate(complete, &out))
 	})
 	return out

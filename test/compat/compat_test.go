@@ -41,7 +41,7 @@ func (d database) values(metric, label string) ([]string, error) {
 // answered waits until a query has an answer.
 func (d database) answered(t *testing.T, where, query string) {
 	t.Helper()
-	servers.Within(t, 30*time.Second, where+": "+query, func() error {
+	servers.Until(t, where+": "+query, func() error {
 		n, err := d.series(query)
 		if err == nil && n == 0 {
 			err = fmt.Errorf("no series")
@@ -94,7 +94,7 @@ scrape_configs:
 				"--web.listen-address="+server)
 			d := database("http://" + server)
 			// After the first window: from then on everything is there that will be.
-			servers.Within(t, 60*time.Second, "the window is full", func() error {
+			servers.Until(t, "the window is full", func() error {
 				n, err := d.series(
 					`count_over_time(DCGM_FI_PROF_SM_ACTIVE{gpu="0", job="gpu"}[1m]) > 25 or ` +
 						`count(count_over_time(nvidia_smi_pcie_throughput_tx_bytes_per_second{job="gpu"}[1m]) > 25) or ` +

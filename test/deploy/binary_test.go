@@ -10,7 +10,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/test/servers"
@@ -96,7 +95,7 @@ func built(t *testing.T) (exporter, standin string) {
 func served(t *testing.T, cmd *exec.Cmd, address, wanted string) (page string) {
 	t.Helper()
 	servers.Run(t, cmd)
-	servers.Within(t, 30*time.Second, "the metrics contain "+wanted, func() (err error) {
+	servers.Until(t, "the metrics contain "+wanted, func() (err error) {
 		if page, err = servers.Fetch("http://" + address + "/metrics"); err == nil && !strings.Contains(page, wanted) {
 			err = errors.New("they do not")
 		}

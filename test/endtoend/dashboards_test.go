@@ -75,7 +75,7 @@ func TestDashboardsOnPrometheus(t *testing.T) {
 		"rule_files: ['"+filepath.Join(p.root, "alerts")+"/*.rules.yaml']\n"+scrapeConfig(node, at))
 	must.OK(t, replay.Rules(t.Context(), p.vmalert, url, dir, from, to, nil))
 	c := dashboard.Client{URL: url}
-	servers.Within(t, 90*time.Second, "the first scrapes", func() error {
+	servers.Until(t, "the first scrapes", func() error {
 		series, err := c.Instant(t.Context(),
 			`count(model:gpu_time_seconds:rate5m) and on () count(ALERTS) and on () `+
 				`count(up == 1) > 12 and on () count(rate(gpu_mig_busy_seconds_total[1m]))`, time.Now())

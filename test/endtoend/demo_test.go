@@ -21,8 +21,8 @@ func TestDemo(t *testing.T) {
 		"--pods="+filepath.Join("testdata", "kubelet", "demo.pods"),
 		"--database="+database, "--rules="+rules, "--fleet="+fleet, "--", p.exporter, "--node-name=gpu-node-1",
 		"--web.listen-address="+node)
-	servers.Within(t, 30*time.Second, "the exporter is first", servers.Answers("http://"+node+"/-/ready"))
-	servers.Within(t, 3*time.Minute, "database and rules", func() error {
+	servers.Until(t, "the exporter is first", servers.Answers("http://"+node+"/-/ready"))
+	servers.Until(t, "database and rules", func() error {
 		if said := out.String(); !strings.Contains(said, "/vmui/") || strings.Contains(said, "without database") {
 			return fmt.Errorf("output: %s", said)
 		}
@@ -35,7 +35,7 @@ func TestDemo(t *testing.T) {
 		}
 	}
 	c := dashboard.Client{URL: "http://" + database}
-	servers.Within(t, 2*time.Minute, "the first scrapes", func() error {
+	servers.Until(t, "the first scrapes", func() error {
 		series, err := c.Instant(t.Context(),
 			`count(up == 1) > 12 and on () count(rate(gpu_mig_busy_seconds_total[1m] offset 40s)) `+
 				`and on () count(rate(process_cpu_seconds_total[1m] offset 40s))`, time.Now())
@@ -58,7 +58,7 @@ func TestTakenPort(t *testing.T) {
 	out := servers.Start(t, p.root, p.standin, "--scenario="+filepath.Join("testdata", "scenarios", "demo.scenario"),
 		"--pods="+filepath.Join("testdata", "kubelet", "demo.pods"),
 		"--database="+servers.Address(t), "--rules="+servers.Address(t), "--fleet="+fleet, "--", p.exporter, "--web.listen-address="+node)
-	servers.Within(t, 30*time.Second, "the taken port", func() error {
+	servers.Until(t, "the taken port", func() error {
 		if said := out.String(); !strings.Contains(said, fleet) || !strings.Contains(said, "FLEET_LISTEN=") ||
 			!strings.Contains(said, "the exporter goes on") {
 			return fmt.Errorf("output: %s", said)

@@ -27,7 +27,7 @@ func (p programs) node(t *testing.T, scenario, pods string) (address_ string) {
 	at := servers.Address(t)
 	servers.Start(t, p.root, p.standin, "--quiet", "--scenario="+scenario, "--pods="+pods, "--", p.exporter, "--node-name=gpu-node-1",
 		"--web.listen-address="+at)
-	servers.Within(t, 60*time.Second, "the exporter", servers.Answers("http://"+at+"/-/ready"))
+	servers.Until(t, "the exporter", servers.Answers("http://"+at+"/-/ready"))
 	return at
 }
 
@@ -36,7 +36,7 @@ func (p programs) fleet(t *testing.T, epoch time.Time) (address_ string) {
 	t.Helper()
 	at := servers.Address(t)
 	servers.Start(t, p.root, p.standin, "fleet", "--preset=demo", "--epoch="+epoch.Format(time.RFC3339), "serve", "--listen="+at)
-	servers.Within(t, 60*time.Second, "the fleet", servers.Answers("http://"+at+"/sd"))
+	servers.Until(t, "the fleet", servers.Answers("http://"+at+"/sd"))
 	return at
 }
 
@@ -50,7 +50,7 @@ func (p programs) server(t *testing.T, dir, config string) (url string) {
 		"--web.listen-address="+at,
 		"--web.enable-remote-write-receiver", "--log.level=warn")
 	url = "http://" + at
-	servers.Within(t, 60*time.Second, "Prometheus", servers.Answers(url+"/-/ready"))
+	servers.Until(t, "Prometheus", servers.Answers(url+"/-/ready"))
 	return url
 }
 

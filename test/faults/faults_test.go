@@ -86,7 +86,7 @@ func prometheus(t *testing.T, runs []*run) dashboard.Client {
 	at := servers.Address(t)
 	servers.Start(t, dir, servers.Build(t, servers.Prometheus), "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"),
 		"--web.listen-address="+at, "--log.level=warn")
-	servers.Within(t, 60*time.Second, "Prometheus", servers.Answers("http://"+at+"/-/ready"))
+	servers.Until(t, "Prometheus", servers.Answers("http://"+at+"/-/ready"))
 	return dashboard.Client{URL: "http://" + at}
 }
 

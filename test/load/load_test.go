@@ -106,7 +106,7 @@ func value(page, family string) (float64, bool) {
 // ready waits until the GPUs and the pods are there.
 func (r *bench) ready() {
 	r.t.Helper()
-	servers.Within(r.t, 20*time.Second, "the GPUs and the pods", func() error {
+	servers.Until(r.t, "the GPUs and the pods", func() error {
 		page, err := r.page()
 		if err == nil && !strings.Contains(page, "gpu_container_busy_seconds_total{") {
 			err = errors.New("they are not there")

@@ -483,7 +483,7 @@ func TestTheBinaryAndKubernetes(t *testing.T) {
 	seen := false
 	until := func(what string, texts ...string) {
 		t.Helper()
-		servers.Within(t, 20*time.Second, what, func() error {
+		servers.Until(t, what, func() error {
 			page, err := servers.Fetch(e.Base() + "/metrics")
 			holds := strings.Contains(page, `gpu_container_allocation_ratio{container="main"`) &&
 				strings.Contains(page, `pod="train-0"`)

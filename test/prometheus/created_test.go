@@ -59,7 +59,7 @@ func TestFirstIncrements(t *testing.T) {
 				if name == "without" && i == 1 {
 					continue // it depends on the time from the start to the first scrape how much is missing
 				}
-				servers.Within(t, 60*time.Second, name+" has four samples of "+series, func() error {
+				servers.Until(t, name+" has four samples of "+series, func() error {
 					now := time.Now()
 					n, err := value(name, "count_over_time("+series+"[10m])", now)
 					if err == nil && n < 4 {

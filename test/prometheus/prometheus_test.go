@@ -66,7 +66,7 @@ func TestRealPrometheusScrapesTheDemo(t *testing.T) {
 		"--pods=testdata/kubelet/demo.pods", "--quiet",
 		"--", servers.Build(t, servers.Exporter), "--web.listen-address="+exporter, "--node-name=demo-node")
 	metrics := "http://" + exporter + "/metrics"
-	servers.Within(t, 30*time.Second, "the exporter serves the demo's GPUs", func() error {
+	servers.Until(t, "the exporter serves the demo's GPUs", func() error {
 		text, err := servers.Fetch(metrics)
 		if err == nil && strings.Count(text, "\ngpu_busy_seconds_total{") < 8 {
 			err = fmt.Errorf("not all GPUs are there yet")
@@ -93,7 +93,7 @@ func TestRealPrometheusScrapesTheDemo(t *testing.T) {
 
 	count := func(q string, want int) {
 		t.Helper()
-		servers.Within(t, 40*time.Second, q, func() error {
+		servers.Until(t, q, func() error {
 			got, err := client.Instant(t.Context(), q, time.Now())
 			if err == nil && len(got) != want {
 				err = fmt.Errorf("%d series, want %d: %v", len(got), want, got)

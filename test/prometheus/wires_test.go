@@ -87,7 +87,7 @@ func TestEveryWireHasTheSameNumbers(t *testing.T) {
 	e := m.Start(t, machine.Options{})
 	const protobuf = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"
 	var sent wire
-	servers.Within(t, 60*time.Second, "three formats of one poll are equal", func() error {
+	servers.Until(t, "three formats of one poll are equal", func() error {
 		sent = scrape(t, e.Address, protobuf)
 		for _, accept := range []string{"text/plain;version=0.0.4", "application/openmetrics-text;version=1.0.0"} {
 			if got := scrape(t, e.Address, accept); !maps.Equal(got.values, sent.values) {
@@ -124,7 +124,7 @@ func TestEveryWireHasTheSameNumbers(t *testing.T) {
 	dir, address := t.TempDir(), servers.Address(t)
 	servers.Start(t, dir, servers.Build(t, servers.Prometheus), "--config.file=/dev/null", "--storage.tsdb.path="+dir,
 		"--web.enable-otlp-receiver", "--web.listen-address="+address)
-	servers.Within(t, 60*time.Second, "Prometheus is ready", servers.Answers("http://"+address+"/-/ready"))
+	servers.Until(t, "Prometheus is ready", servers.Answers("http://"+address+"/-/ready"))
 	response, err := http.Post("http://"+address+"/api/v1/otlp/v1/metrics", "application/json", bytes.NewReader(body))
 	must.OK(t, err)
 	defer response.Body.Close()

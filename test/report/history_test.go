@@ -63,7 +63,7 @@ func (p programs) serve(t *testing.T, dir string) (url string, stop func()) {
 	server := servers.Start(t, dir, p.prometheus, "--config.file="+config, "--storage.tsdb.path="+dir, "--web.listen-address="+address,
 		"--storage.tsdb.retention.time=100y", "--no-storage.tsdb.allow-overlapping-compaction", "--log.level=warn")
 	url = "http://" + address
-	servers.Within(t, time.Minute, "Prometheus", servers.Answers(url+"/-/ready"))
+	servers.Until(t, "Prometheus", servers.Answers(url+"/-/ready"))
 	return url, func() { _ = server.Stop() }
 }
 

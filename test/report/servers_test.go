@@ -21,11 +21,11 @@ func victoria(t *testing.T, p programs, f *fleet.Fleet, from, to time.Time) (url
 	servers.Start(t, p.root, servers.Build(t, servers.VictoriaMetrics), "-storageDataPath="+t.TempDir(), "-httpListenAddr="+address,
 		"-retentionPeriod=100y", "-loggerLevel=ERROR")
 	url = "http://" + address
-	servers.Within(t, time.Minute, "VictoriaMetrics", servers.Answers(url+"/health"))
+	servers.Until(t, "VictoriaMetrics", servers.Answers(url+"/health"))
 	h := expose.History{From: from.Truncate(30 * time.Second), To: to, Step: 30 * time.Second, Want: wanted}
 	must.OK(t, replay.Import(t.Context(), url, func(w io.Writer) error { return h.Write(t.Context(), f, w) }))
 	// What was imported is searchable once it is flushed, by itself within some seconds.
-	servers.Within(t, time.Minute, "flush of VictoriaMetrics", servers.Answers(url+"/internal/force_flush"))
+	servers.Until(t, "flush of VictoriaMetrics", servers.Answers(url+"/internal/force_flush"))
 	return url
 }
 

@@ -14,7 +14,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
@@ -46,7 +45,7 @@ func askAs(t *testing.T, client *http.Client, url, password string, headers ...s
 // await waits until the metrics contain all of the texts.
 func await(t *testing.T, client *http.Client, url, password string, texts ...string) {
 	t.Helper()
-	servers.Within(t, 30*time.Second, "the metrics", func() error {
+	servers.Until(t, "the metrics", func() error {
 		_, body := askAs(t, client, url+"/metrics", password)
 		for _, text := range texts {
 			if !strings.Contains(body, text) {

@@ -114,10 +114,14 @@ func Rules(t testing.TB, dir string, scale float64) string {
 	return filepath.Join(dir, "*.rules.yaml")
 }
 
-// Within repeats check until it succeeds; past the limit the test fails.
-func Within(t testing.TB, limit time.Duration, what string, check func() error) {
+// patience is how long something that must come may take: so long that load is no reason, and less than the limit of
+// `go test`, which would not say what is missing.
+const patience = 5 * time.Minute
+
+// Until repeats check until it succeeds.
+func Until(t testing.TB, what string, check func() error) {
 	t.Helper()
-	if err := testkit.Within(t.Context(), limit, check); err != nil {
+	if err := testkit.Within(t.Context(), patience, check); err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
 }
@@ -125,7 +129,7 @@ func Within(t testing.TB, limit time.Duration, what string, check func() error) 
 // Fetch returns the body of a page; any status but 200 is an error.
 func Fetch(url string) (string, error) { return testkit.Client{}.Fetch(context.Background(), url) }
 
-// Answers is a check for Within: the page responds with status 200.
+// Answers is a check for Until: the page responds with status 200.
 func Answers(url string) func() error {
 	return func() error {
 		_, err := Fetch(url)
