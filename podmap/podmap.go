@@ -79,7 +79,7 @@ type Options struct {
 	// Slices configures the listing of this node's ResourceSlices, in which DRA drivers publish the UUIDs and capacities
 	// of their devices; nil: not listed.
 	Slices *source.APIOptions
-	// PodSchemes are names among deviceid.DaemonSchemes whose annotations count without their daemon on this node.
+	// PodSchemes are names among DaemonSchemes whose annotations count without their daemon on this node.
 	PodSchemes []string
 	// PodLabels are the labels of pods in gpu.PodMeta.
 	PodLabels []string
@@ -98,6 +98,9 @@ type Options struct {
 	// Jitter is in [0, 1), and spreads retries; a random number by default.
 	Jitter func() float64
 }
+
+// DaemonSchemes are the schemes of pod annotations that Options.PodSchemes selects from.
+func DaemonSchemes() []string { return deviceid.DaemonSchemes() }
 
 // Map resolves which GPUs are allocated to which containers. All methods are safe for concurrent use.
 type Map struct {

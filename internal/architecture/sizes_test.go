@@ -25,9 +25,9 @@ var sizes = []struct {
 	part        string
 	limit, goal int
 }{
-	{exporterLines, 31_900, 28_700},
-	{codeLines, 73_600, 65_000},
-	{testLines, 83_000, 75_000},
+	{exporterLines, 32_600, 28_700},
+	{codeLines, 75_000, 65_000},
+	{testLines, 84_500, 75_000},
 }
 
 // TestSizes prints the parts with -v.

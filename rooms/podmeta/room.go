@@ -9,7 +9,7 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
-	"github.com/gpu-exporter/gpu-exporter/podmap/deviceid"
+	"github.com/gpu-exporter/gpu-exporter/podmap"
 	"github.com/gpu-exporter/gpu-exporter/rooms"
 )
 
@@ -23,8 +23,8 @@ func New(flags *kingpin.Application) rooms.Part {
 	flags.Flag("kubernetes.pod-label", "Pod label to add to gpu_pod_info as label_NAME (repeatable; requires "+
 		"--kubernetes.pods).").StringsVar(&labels)
 	flags.Flag("kubernetes.pod-scheme", "Scheduler whose pod annotations count although its daemon does not run on this node "+
-		"under its usual name and namespace (repeatable; requires --kubernetes.pods): "+strings.Join(deviceid.DaemonSchemes(), ", ")+
-		". Whoever may create pods can write them, so others are ignored.").EnumsVar(&schemes, deviceid.DaemonSchemes()...)
+		"under its usual name and namespace (repeatable; requires --kubernetes.pods): "+strings.Join(podmap.DaemonSchemes(), ", ")+
+		". Whoever may create pods can write them, so others are ignored.").EnumsVar(&schemes, podmap.DaemonSchemes()...)
 	return rooms.Part{Check: func(c *rooms.Common) error {
 		c.PodLabels, c.APIUsed = labels, c.APIUsed || on
 		if len(schemes) > 0 && !on {

@@ -144,7 +144,8 @@ func TestPage(t *testing.T) {
 				t.Error("a command is not printed")
 			}
 		}
-		if low := evaluate[float64](t, ctx, `document.querySelector('.decisions').getBoundingClientRect().bottom`); low > float64(view.height) {
+		const bottom = `document.querySelector('.decisions').getBoundingClientRect().bottom`
+		if low := evaluate[float64](t, ctx, bottom); low > float64(view.height) {
 			t.Errorf("%s: the decisions end %.0f pixels below the first screen", view.name, low-float64(view.height))
 		}
 		if over := evaluate[float64](t, ctx, `document.documentElement.scrollWidth - document.documentElement.clientWidth`); over > 0 {

@@ -135,7 +135,7 @@ func TestAccessFailsClosed(t *testing.T) {
 	for name, spoil := range map[string]func(){
 		"deleted":       func() { remove(t, n.Dir, "web.yml") },
 		"emptied":       func() { write(t, config, "") },
-		"without users": func() { write(t, config, string(good[:strings.Index(good, "basic_auth_users")])) },
+		"without users": func() { write(t, config, good[:strings.Index(good, "basic_auth_users")]) },
 		"no users": func() {
 			write(t, config, strings.Replace(good, "basic_auth_users:", "basic_auth_users: {}\nhttp_server_config: {}\n#", 1))
 		},

@@ -95,7 +95,7 @@ func TestNoSecretIsExposed(t *testing.T) {
 				"a label": label, "the password": machine.Password,
 				"the password in the header": base64.StdEncoding.EncodeToString([]byte("prometheus:" + machine.Password)),
 				"the exporter's environment": "the-environment-of-the-exporter",
-				"the password's hash":        strings.TrimSpace(string(hash[strings.Index(hash, "$2"):])),
+				"the password's hash":        strings.TrimSpace(hash[strings.Index(hash, "$2"):]),
 				"the key":                    strings.Split(key, "\n")[1]}
 			var seen []string
 			await(t, client, e.Base(), machine.Password, "gpu_device_up{", `pod="sharer"`)
