@@ -71,7 +71,22 @@ var (
 	variable = regexp.MustCompile(`\$\{?\w+(?::\w+)?\}?|\[\[\w+\]\]`)
 )
 
+// maxNesting bounds the brackets of a query that are open at once: the time of the parser grows with their square.
+const maxNesting = 200
+
 func (c *checker) parse(text string) (parser.Expr, error) {
+	open := 0
+	for _, r := range quoted.ReplaceAllString(text, "") {
+		switch r {
+		case '(', '[', '{':
+			open++
+		case ')', ']', '}':
+			open--
+		}
+		if open > maxNesting {
+			return nil, fmt.Errorf("more than %d brackets within each other", maxNesting)
+		}
+	}
 	text = duration.ReplaceAllString(text, "${1}5m")
 	expr, err := c.parser.ParseExpr(text)
 	for _, instead := range []string{"1", "x", ""} {

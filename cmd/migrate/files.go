@@ -20,7 +20,7 @@ type query struct{ Where, Text, As string }
 // read returns the queries of a file.
 func read(file string, stdin io.Reader) ([]query, error) {
 	if file == "-" {
-		text, err := io.ReadAll(stdin)
+		text, err := readBounded("standard input", stdin)
 		var out []query
 		for i, line := range strings.Split(string(text), "\n") {
 			if line = strings.TrimSpace(line); line != "" {
@@ -29,11 +29,27 @@ func read(file string, stdin io.Reader) ([]query, error) {
 		}
 		return out, err
 	}
-	text, err := os.ReadFile(file)
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := readBounded(file, f)
 	if err != nil {
 		return nil, err
 	}
 	return parseFile(file, text)
+}
+
+// maxFile bounds a file, of which Grafana accepts dashboards of some megabytes.
+const maxFile = 64 << 20
+
+func readBounded(name string, r io.Reader) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(r, maxFile+1))
+	if err == nil && len(text) > maxFile {
+		err = fmt.Errorf("%s is larger than %d MiB", name, maxFile>>20)
+	}
+	return text, err
 }
 
 // parseFile parses JSON or YAML, of which JSON is a part, with any number of documents.

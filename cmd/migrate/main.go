@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"github.com/prometheus/common/version"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
 const usage = `usage: gpu-migrate --version
@@ -60,7 +62,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	for _, path := range flags.Args() {
 		list, err := read(path, stdin)
 		if err != nil {
-			fmt.Fprintf(stderr, "gpu-migrate: %v\n", err)
+			fmt.Fprintf(stderr, "gpu-migrate: %s\n", gpu.PrintableText(err.Error()))
 			code = 1
 		}
 		for _, q := range list {
@@ -105,7 +107,7 @@ func write(w io.Writer, results []result) error {
 		if r.Verdict == supported && r.Rewritten == "" {
 			continue
 		}
-		fmt.Fprintf(&b, "%s: %s\n  %s\n", r.Where, r.Verdict, r.Query)
+		fmt.Fprintf(&b, "%s: %s\n  %s\n", gpu.Printable(r.Where), r.Verdict, r.Query)
 		for _, reason := range r.Reasons {
 			fmt.Fprintf(&b, "  - %s\n", reason)
 		}
@@ -124,6 +126,6 @@ func write(w io.Writer, results []result) error {
 	}
 	fmt.Fprintf(&b, "%d queries: %d supported, %d supported with a difference, %d not supported\n", len(results),
 		counts[supported], counts[differs], counts[missing])
-	_, err := io.WriteString(w, b.String())
+	_, err := io.WriteString(w, gpu.PrintableText(b.String())) // titles and queries are others'
 	return err
 }

@@ -2,11 +2,15 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/recording"
 )
+
+// maxJournal bounds a journal: journals are what strangers send.
+const maxJournal = 128 << 20
 
 // writeScenario writes the scenario that a journal of gpu-exporter record becomes; - is standard input.
 func writeScenario(args []string, stdout io.Writer) error {
@@ -22,7 +26,10 @@ func writeScenario(args []string, stdout io.Writer) error {
 		defer f.Close()
 		in = f
 	}
-	text, err := io.ReadAll(in)
+	text, err := io.ReadAll(io.LimitReader(in, maxJournal+1))
+	if err == nil && len(text) > maxJournal {
+		err = fmt.Errorf("the journal is larger than %d MiB", maxJournal>>20)
+	}
 	if err != nil {
 		return err
 	}

@@ -47,12 +47,16 @@ func (r *recording) add(line journal.Line) {
 	switch {
 	case line.Call == "nvmlDeviceGetHandleByIndex" && len(line.Args) == 1:
 		d := r.gpu(int(line.Args[0]))
+		if d == nil {
+			return
+		}
 		if line.Code != "SUCCESS" && d.gone == "" {
 			d.gone, d.when = line.Code, line.Seconds
 		}
 	case line.GPU != nil:
 		d := r.gpu(*line.GPU)
 		switch {
+		case d == nil:
 		case d.gone != "": // a call after the GPU was gone returns that it is
 		case line.Code == "GPU_IS_LOST", line.Code == "RESET_REQUIRED":
 			d.gone, d.when = line.Code, line.Seconds
@@ -69,11 +73,17 @@ func (r *recording) add(line journal.Line) {
 }
 
 func (r *recording) gpu(index int) *device {
-	for len(r.gpus) <= index && index >= 0 && index < 64 {
+	if index < 0 || index >= maxGPUs {
+		return nil // of a call that no driver lists a GPU for
+	}
+	for len(r.gpus) <= index {
 		r.gpus = append(r.gpus, &device{recording: r, index: len(r.gpus), calls: map[string][]journal.Line{}})
 	}
-	return r.gpus[min(max(index, 0), len(r.gpus)-1)]
+	return r.gpus[index]
 }
+
+// maxGPUs bounds the indices of a journal: 64 are more than any node has.
+const maxGPUs = 64
 
 // special are the calls whose values need more than to be written as they are; see device.write.
 var special = []string{"FieldValues", "Samples", "ProcessUtilization", "UUID", "MinorNumber", "MemoryInfo",
