@@ -30,7 +30,7 @@ func TestParsePCIAddress(t *testing.T) {
 func TestPrintable(t *testing.T) {
 	for in, want := range map[string]string{
 		"jupyter-amira": "jupyter-amira", "日本語 é": "日本語 é", "nul\x00and\x1b[2J\x7f": "nul␀and␛[2J␡",
-		"a\nb\r\tc": "a␊b␍␉c", "csi\u009b\xff\xfe": "csi\uFFFD\uFFFD",
+		"a\nb\r\tc": "a␊b␍␉c", "abc\u202edcba\u2066x\u2028y": "abc\uFFFDdcba\uFFFDx\uFFFDy", "csi\u009b\xff\xfe": "csi\uFFFD\uFFFD",
 	} {
 		if got := Printable(in); got != want {
 			t.Errorf("%q: %q, want %q", in, got, want)

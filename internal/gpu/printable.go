@@ -33,7 +33,7 @@ func printable(r rune) rune {
 		return '\u2400' + r
 	case r == '\x7f':
 		return '\u2421'
-	case unicode.IsControl(r):
+	case unicode.IsControl(r), unicode.Is(unicode.Bidi_Control, r), r == '\u2028', r == '\u2029':
 		return unicode.ReplacementChar
 	}
 	return r

@@ -194,7 +194,8 @@ func (c *Client) Explain(err error, timeout time.Duration) string {
 	case errors.Is(err, context.DeadlineExceeded), code == codes.DeadlineExceeded:
 		explained = fmt.Sprintf("no response within %s: the kubelet hangs or is overloaded", timeout)
 	case code == codes.ResourceExhausted && strings.Contains(text, "larger than max"):
-		explained = fmt.Sprintf("the response is larger than %d MiB: raise the response limit", c.limit>>20)
+		explained = fmt.Sprintf("the response is larger than %d MiB, which no setting changes: look for a pod or plugin with "+
+			"millions of device IDs", c.limit>>20)
 	case code == codes.ResourceExhausted:
 		explained = "rate limited by the kubelet: another client of the socket queries it too often"
 	case code == codes.Unimplemented:

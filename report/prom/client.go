@@ -101,8 +101,11 @@ func New(cfg Config, log *slog.Logger) (*Client, error) {
 		return nil, fmt.Errorf("configure the connection to the server: %w", err)
 	}
 	client.CheckRedirect = func(r *http.Request, via []*http.Request) error {
-		if r.URL.Host != via[0].URL.Host || r.URL.Scheme != via[0].URL.Scheme && r.URL.Scheme != "https" || len(via) > 5 {
+		if r.URL.Host != via[0].URL.Host || r.URL.Scheme != via[0].URL.Scheme && r.URL.Scheme != "https" {
 			return redirect{r.URL.Scheme + "://" + r.URL.Host}
+		}
+		if len(via) > 5 {
+			return errRedirects
 		}
 		return nil
 	}
@@ -366,6 +369,9 @@ func (c *Client) attempt(ctx context.Context, method, path string, form url.Valu
 	return c.refused(res, buf.Bytes())
 }
 
+// errRedirects ends redirections that do not lead to a response.
+var errRedirects = errors.New("more than 5 redirects")
+
 // redirect is a redirection to another server, which would get the headers and the credentials.
 type redirect struct{ to string }
 
@@ -379,6 +385,9 @@ func (c *Client) unreachable(err error) (time.Duration, error) {
 	case errors.As(err, &other):
 		return noRetry, fmt.Errorf("%s redirects to %s: set --prometheus.url to the server that responds itself", c.Where(),
 			other.to)
+	case errors.Is(err, errRedirects):
+		return noRetry, fmt.Errorf("%s redirects to itself again and again: set --prometheus.url to the path of the API, and "+
+			"look at the proxy in front of it", c.Where())
 	case errors.As(err, &file):
 		return noRetry, fmt.Errorf("read a secret: %w", file)
 	case errors.Is(err, context.DeadlineExceeded):

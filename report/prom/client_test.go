@@ -294,6 +294,16 @@ func TestRedirect(t *testing.T) {
 	}
 }
 
+// Redirects that lead to no response are named as that, not as those to another server.
+func TestRedirectLoop(t *testing.T) {
+	c := client(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, r.URL.Path, http.StatusTemporaryRedirect)
+	}), nil)
+	if err := readRange(t, c, 1); err == nil || !strings.Contains(err.Error(), "redirects to itself again and again") {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestTLS(t *testing.T) {
 	s := httptest.NewTLSServer(&fake{})
 	defer s.Close()

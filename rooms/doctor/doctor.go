@@ -233,7 +233,7 @@ func (d *report) checkGPUs(v *gpu.View, fix func(string) string, advice func(*gp
 	for i := range v.GPUs {
 		c := &v.GPUs[i]
 		name := fmt.Sprintf("GPU %s (%s)", cmp.Or(indexOf(c), string(c.PCI)), c.UUID)
-		verdict, reasons := c.Health(v.At)
+		_, reasons := c.Health(v.At)
 		for _, r := range reasons {
 			if c.State != gpu.DeviceUp {
 				break // below
@@ -242,7 +242,7 @@ func (d *report) checkGPUs(v *gpu.View, fix func(string) string, advice func(*gp
 			if r.Verdict.Broken() {
 				level = severityError
 			}
-			d.add(name, level, "docs/health.md", "%s: %s (%s)", verdict, r.Reason, r.Source)
+			d.add(name, level, "docs/health.md", "%s: %s (%s)", r.Verdict, r.Reason, r.Source)
 		}
 		for _, u := range c.Activity.Unmeasured {
 			if u.Reading == "memory" {
@@ -322,7 +322,7 @@ func (d *report) checkOwnership(unrecognized []podmap.Unrecognized, v *gpu.View)
 		}
 		what := "unknown format of device IDs"
 		if u.Scheme != "" {
-			what, fix = "ids of "+u.Scheme+", which do not identify the GPU", ""
+			what, fix = "ids of "+u.Scheme+", which do not identify the GPU", u.Hint
 		}
 		d.add("resource "+u.Resource, severityWarning, fix, "%s, such as %s: counted as unresolved", what, u.Shape)
 	}
@@ -435,14 +435,32 @@ func (d report) exitCode() int {
 	return code
 }
 
-// write prints the report as text. Names may contain anything; printable makes them safe for a terminal.
+// write prints the report as text. Names may contain anything, line breaks too: each is made printable by itself.
 func (d report) write(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s, gpu-exporter %s, driver %s\n\n", d.Node, d.Version, cmp.Or(d.Driver, "none"))
+	printf := func(format string, args ...any) {
+		for i, a := range args {
+			switch a := a.(type) {
+			case []string:
+				args[i] = strings.Join(a, "\n                ")
+			default:
+				args[i] = gpu.Printable(fmt.Sprint(a))
+			}
+		}
+		fmt.Fprintf(&b, format, args...)
+	}
+	listf := func(what string, list []string) {
+		printable := slices.Clone(list)
+		for i := range printable {
+			printable[i] = gpu.Printable(printable[i])
+		}
+		printf("  %s%s\n", fmt.Sprintf("%-14s", what), printable)
+	}
+	printf("%s, gpu-exporter %s, driver %s\n\n", d.Node, d.Version, cmp.Or(d.Driver, "none"))
 	for _, f := range d.Findings {
-		fmt.Fprintf(&b, "%-8s %s: %s\n", f.Severity, f.Check, f.Finding)
+		printf("%-8s %s: %s\n", f.Severity, f.Check, f.Finding)
 		if f.Fix != "" && f.Severity != severityOK {
-			fmt.Fprintf(&b, "         add: %s\n", f.Fix)
+			printf("         add: %s\n", f.Fix)
 		}
 	}
 	for _, p := range d.GPUs {
@@ -450,25 +468,25 @@ func (d report) write(w io.Writer) error {
 		if p.Index >= 0 {
 			index = fmt.Sprint(p.Index)
 		}
-		fmt.Fprintf(&b, "\ngpu %s  %s  %s  %s\n", index, p.Model, p.GPU, p.State)
+		printf("\ngpu %s  %s  %s  %s\n", index, p.Model, p.GPU, p.State)
 		switch {
 		case len(p.AllocatedTo) > 0:
-			fmt.Fprintf(&b, "  allocated to  %s\n", strings.Join(p.AllocatedTo, "\n                "))
+			listf("allocated to", p.AllocatedTo)
 		case p.AllocationKnown:
-			fmt.Fprintf(&b, "  allocated to  none\n")
+			printf("  allocated to  none\n")
 		default:
-			fmt.Fprintf(&b, "  allocated to  unknown\n")
+			printf("  allocated to  unknown\n")
 		}
 		if len(p.Users) > 0 {
-			fmt.Fprintf(&b, "  used by       %s\n", strings.Join(p.Users, "\n                "))
+			listf("used by", p.Users)
 		}
 		if len(p.Visible) > 0 {
-			fmt.Fprintf(&b, "  visible in    %s\n", strings.Join(p.Visible, "\n                "))
+			listf("visible in", p.Visible)
 		}
 		for _, m := range p.Mismatch {
-			fmt.Fprintf(&b, "  mismatch      %s\n", m)
+			printf("  mismatch      %s\n", m)
 		}
 	}
-	_, err := io.WriteString(w, gpu.PrintableText(b.String()))
+	_, err := io.WriteString(w, b.String())
 	return err
 }
