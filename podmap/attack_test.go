@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/podmap/deviceid"
 	"github.com/gpu-exporter/gpu-exporter/podmap/source"
 )
@@ -62,9 +63,7 @@ func attack(t *testing.T, scheme string, index int, asked bool, others ...string
 	m.watch = &fakeWatch{source.NewPods(map[gpu.PodName]*source.Pod{
 		{Namespace: "evil", Pod: "x"}:  {UID: "x", Annotations: write(a.annotations), Labels: write(a.labels)},
 		{Namespace: "team", Pod: "ok"}: {UID: "ok"}})}
-	if err := m.Poll(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, m.Poll(t.Context()))
 	return m, m.Allocations(inv)
 }
 

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/podmap/source"
 )
 
@@ -31,9 +32,7 @@ func TestEndsOfShortPods(t *testing.T) {
 		}
 		poll := func() bool {
 			t.Helper()
-			if err := m.Poll(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, m.Poll(t.Context()))
 			return len(m.Allocations(node()).List) > 0
 		}
 		poll()
@@ -60,34 +59,17 @@ func TestEndsOfShortPods(t *testing.T) {
 			measured += clock.now.Sub(seen)
 			clock.advance(30 * time.Second)
 		}
+		k.pods = pods("team/base/main", "team/job/main nvidia.com/gpu="+GPUA)
+		if poll(); c.checkpoint && !c.api && m.delay() != spacing {
+			t.Errorf("a new allocation: %v", m.delay())
+		}
+		if clock.advance(200 * time.Second); m.delay() != DefaultInterval {
+			t.Errorf("an old allocation: %v", m.delay())
+		}
 		if ratio := measured.Seconds() / truth.Seconds(); ratio > c.most || ratio < c.least {
 			t.Errorf("%s: %.3f of the truth", c.name, ratio)
 		} else {
 			t.Logf("%s: %.3f of the truth", c.name, ratio)
 		}
-	}
-}
-
-// An allocation that has lasted is not followed more often than any.
-func TestDelayByAge(t *testing.T) {
-	clock := newClock()
-	k := &fakeKubelet{pods: pods("team/base/main")}
-	m := clock.source(k)
-	m.checkpoint = source.NewCheckpoint("/nonexistent/kubelet_internal_checkpoint", m.table.seed, source.Keep{},
-		source.Options{Clock: clock.time, Logger: m.options.Logger})
-	poll(t, m)
-	if got := m.delay(); got != DefaultInterval {
-		t.Errorf("without an allocation: %v", got)
-	}
-	k.pods = pods("team/base/main", "team/job/main nvidia.com/gpu="+GPUA)
-	poll(t, m)
-	for _, c := range []struct{ age, want time.Duration }{{0, spacing}, {10 * time.Second, spacing}, {time.Minute, 3 * time.Second},
-		{200 * time.Second, DefaultInterval}, {time.Hour, DefaultInterval}} {
-		start := clock.now
-		clock.advance(c.age)
-		if got := m.delay(); got != c.want {
-			t.Errorf("after %v: %v, want %v", c.age, got, c.want)
-		}
-		clock.now = start
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/podmap/source"
 )
 
@@ -44,25 +44,31 @@ func TestPossibleGPUs(t *testing.T) {
 	}
 }
 
+// accelerated is the snapshot of a container with one device of acme.io/accelerator, and what it received; nil is unknown.
+func accelerated(t *testing.T, env map[string]string, whole ...string) *snapshot {
+	t.Helper()
+	m := newMap(Options{Clock: newClock().time, Socket: "/run/k.sock", WholeResources: whole},
+		&fakeKubelet{pods: pods("a/p/c acme.io/accelerator=f3a9c1d2")})
+	must.OK(t, m.Poll(t.Context()))
+	s := *m.state.snapshot
+	if env != nil {
+		key := s.keys[0].entry()
+		entries := &source.Checkpoint{Entries: map[source.EntryKey][]*source.Entry{key: {{UID: "u", EntryKey: key,
+			Response: source.Response{Env: env}}}}}
+		s.match(entries, "/dev", nil)
+		s.addReceived(entries, nil)
+	}
+	return &s
+}
+
 // What the container received settles whether a resource is one of GPUs; the resource is listed until then.
 func TestUnreadResources(t *testing.T) {
 	for _, c := range []struct {
-		env  map[string]string // nil: no entry
+		env  map[string]string
 		want int
 		may  bool
 	}{{nil, 1, true}, {map[string]string{"FOO": "1"}, 0, false}, {map[string]string{"NVIDIA_VISIBLE_DEVICES": GPUA}, 0, false}} {
-		m := newClock().source(&fakeKubelet{pods: pods("a/p/c acme.io/accelerator=f3a9c1d2")})
-		if err := m.Poll(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		s := *m.state.snapshot
-		if c.env != nil {
-			key := s.foreign[0].entry()
-			entries := &source.Checkpoint{Entries: map[source.EntryKey][]*source.Entry{key: {{UID: "u", EntryKey: key,
-				Response: source.Response{Env: c.env}}}}}
-			s.match(entries, "/dev", nil)
-			s.addReceived(entries, nil)
-		}
+		s := accelerated(t, c.env)
 		h := s.allocations(node(), nil, nil)
 		if got := s.unresolved(nil); len(got) != c.want || h.Possible[GPUB] != c.may {
 			t.Errorf("%v: %+v, GPU B: %v", c.env, got, h.Possible[GPUB])
@@ -72,40 +78,12 @@ func TestUnreadResources(t *testing.T) {
 
 // Where one device of a resource is one GPU, its containers have them as a whole.
 func TestResourcesOfWholeGPUs(t *testing.T) {
-	for _, c := range []struct {
-		whole, want string
-		devices     string
-	}{
-		{"", "a/p/c acme.io/accelerator A ? shared", GPUA},
-		{"acme.io/accelerator", "a/p/c acme.io/accelerator A 1", GPUA},
-		{"acme.io/accelerator", "a/p/c acme.io/accelerator unresolved 1", GPUA + "," + GPUB}, // two GPUs of one device
+	for _, c := range []struct{ whole, devices, want string }{
+		{"", GPUA, "a/p/c acme.io/accelerator A ? shared"},
+		{"acme.io/accelerator", GPUA, "a/p/c acme.io/accelerator A 1"},
+		{"acme.io/accelerator", GPUA + "," + GPUB, "a/p/c acme.io/accelerator unresolved 1"}, // two GPUs of one device
 	} {
-		k := &fakeKubelet{pods: pods("a/p/c acme.io/accelerator=f3a9c1d2")}
-		m := newMap(Options{Clock: newClock().time, Socket: "/run/k.sock", WholeResources: []string{c.whole}}, k)
-		if err := m.Poll(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		s := *m.state.snapshot
-		key := s.keys[0].entry()
-		entries := &source.Checkpoint{Entries: map[source.EntryKey][]*source.Entry{key: {{UID: "u", EntryKey: key,
-			Response: source.Response{Env: map[string]string{"NVIDIA_VISIBLE_DEVICES": c.devices}}}}}}
-		s.match(entries, "/dev", nil)
-		s.addReceived(entries, nil)
+		s := accelerated(t, map[string]string{"NVIDIA_VISIBLE_DEVICES": c.devices}, c.whole)
 		wantLines(t, s.allocations(node(), nil, nil), c.want)
-	}
-}
-
-// The pod of a virtual machine has the GPU that is bound to vfio-pci, and every other GPU stays known.
-func TestVirtualMachines(t *testing.T) {
-	m := newClock().source(&fakeKubelet{pods: pods("vms/virt-launcher-win/compute nvidia.com/GA102GL_A10=0000:41:00.0")})
-	if err := m.Poll(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	inv := node()
-	inv.Detached = []gpu.InventoryGPU{{UUID: "0000:41:00.0", PCI: "0000:41:00.0"}}
-	h := m.Allocations(inv)
-	wantLines(t, h, "vms/virt-launcher-win/compute nvidia.com/GA102GL_A10 0000:41:00.0 1")
-	if !h.Unallocated(GPUA) {
-		t.Error("a GPU of the host is unknown")
 	}
 }

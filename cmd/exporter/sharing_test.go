@@ -398,7 +398,4 @@ func TestVirtualMachineBesideGPUs(t *testing.T) {
 		return all(err, s.is(1, "gpu_node_devices", `state="detached"`), s.is(0, "gpu_allocation_ratio", GPUA),
 			s.is(0, "gpu_allocation_ratio", GPUB), s.none("gpu_container_unresolved_devices"))
 	})
-	if said, _ := m.doctor(); !strings.Contains(said, "allocated to  vms/virt-launcher-win/compute") {
-		t.Errorf("doctor:\n%s", said)
-	}
 }

@@ -59,7 +59,7 @@ func Locate(inv *gpu.Inventory, r Ref) (targets []Target, elsewhere bool) {
 		}
 		if !ok {
 			near, _ := Possible(inv, r)
-			return nil, len(near) == 0 && addressed(inv)
+			return nil, len(near) == 0
 		}
 	case bySole:
 		if ok = len(inv.GPUs) == 1; ok {
@@ -141,10 +141,10 @@ func Possible(inv *gpu.Inventory, r Ref) (gpus []gpu.UUID, known bool) {
 	if r.by != byPCI || inv == nil {
 		return nil, false
 	}
-	// A virtual function has another address than its GPU, on the same bus.
+	// A virtual function has another address than its GPU, on the same bus; a GPU may have none that can be read.
 	bus := func(a gpu.PCIAddress) string { return string(a[:strings.LastIndexByte(string(a), ':')+1]) }
 	for i := range inv.GPUs {
-		if bus(inv.GPUs[i].PCI) == bus(r.pci) {
+		if at := inv.GPUs[i].PCI; at == "" || bus(at) == bus(r.pci) {
 			gpus = append(gpus, inv.GPUs[i].UUID)
 		}
 	}
@@ -153,11 +153,6 @@ func Possible(inv *gpu.Inventory, r Ref) (gpus []gpu.UUID, known bool) {
 
 // Mediated reports whether the reference is a mediated device.
 func (r Ref) Mediated() bool { return r.by == byMediated }
-
-// addressed reports whether the PCI address of every GPU is known.
-func addressed(inv *gpu.Inventory) bool {
-	return !slices.ContainsFunc(inv.GPUs, func(c gpu.InventoryGPU) bool { return c.PCI == "" })
-}
 
 // allNumbered reports the same of minor numbers.
 func allNumbered(inv *gpu.Inventory) bool {

@@ -191,7 +191,7 @@ func newReport(p *rooms.Program, v *gpu.View) report {
 }
 
 func (d *report) add(check string, s severity, fix, format string, args ...any) {
-	d.Findings = append(d.Findings, finding{check, s, fmt.Sprintf(format, args...), fix})
+	d.Findings = append(d.Findings, finding{gpu.Printable(check), s, gpu.Printable(fmt.Sprintf(format, args...)), gpu.Printable(fix)})
 }
 
 func (d *report) checkNode(node string) {
@@ -369,7 +369,7 @@ func (d *report) checkPermissions(v *gpu.View, fix func(string) string) {
 }
 
 func newGPUStatus(v *gpu.View, c *gpu.GPU) gpuStatus {
-	p := gpuStatus{GPU: string(c.UUID), Index: c.Index, Model: c.Model, State: string(c.State), Message: c.Message,
+	p := gpuStatus{GPU: string(c.UUID), Index: c.Index, Model: gpu.Printable(c.Model), State: string(c.State), Message: c.Message,
 		AllocatedTo: []string{}, Users: []string{}, AllocationKnown: c.AllocationRatio.Present()}
 	if c.State != gpu.DeviceDetached {
 		verdict, _ := c.Health(v.At)
@@ -384,7 +384,7 @@ func newGPUStatus(v *gpu.View, c *gpu.GPU) gpuStatus {
 		if h.GPU != c.UUID {
 			continue
 		}
-		text := containerName(h.Container) + " (" + h.Resource
+		text := containerName(h.Container) + " (" + gpu.Printable(h.Resource)
 		if h.Instance != "" {
 			text += ", " + string(h.Instance)
 		}
@@ -419,7 +419,7 @@ func newGPUStatus(v *gpu.View, c *gpu.GPU) gpuStatus {
 }
 
 func containerName(c gpu.Container) string {
-	return strings.TrimPrefix(strings.TrimSuffix(c.Namespace+"/"+c.Pod+"/"+c.Name, "/"), "/")
+	return gpu.Printable(strings.TrimPrefix(strings.TrimSuffix(c.Namespace+"/"+c.Pod+"/"+c.Name, "/"), "/"))
 }
 
 func (d report) exitCode() int {
@@ -435,32 +435,14 @@ func (d report) exitCode() int {
 	return code
 }
 
-// write prints the report as text. Names may contain anything, line breaks too: each is made printable by itself.
+// write prints the report as text. Names may contain anything, line breaks too: they are made printable where they enter the report.
 func (d report) write(w io.Writer) error {
 	var b strings.Builder
-	printf := func(format string, args ...any) {
-		for i, a := range args {
-			switch a := a.(type) {
-			case []string:
-				args[i] = strings.Join(a, "\n                ")
-			default:
-				args[i] = gpu.Printable(fmt.Sprint(a))
-			}
-		}
-		fmt.Fprintf(&b, format, args...)
-	}
-	listf := func(what string, list []string) {
-		printable := slices.Clone(list)
-		for i := range printable {
-			printable[i] = gpu.Printable(printable[i])
-		}
-		printf("  %s%s\n", fmt.Sprintf("%-14s", what), printable)
-	}
-	printf("%s, gpu-exporter %s, driver %s\n\n", d.Node, d.Version, cmp.Or(d.Driver, "none"))
+	fmt.Fprintf(&b, "%s, gpu-exporter %s, driver %s\n\n", d.Node, d.Version, cmp.Or(d.Driver, "none"))
 	for _, f := range d.Findings {
-		printf("%-8s %s: %s\n", f.Severity, f.Check, f.Finding)
+		fmt.Fprintf(&b, "%-8s %s: %s\n", f.Severity, f.Check, f.Finding)
 		if f.Fix != "" && f.Severity != severityOK {
-			printf("         add: %s\n", f.Fix)
+			fmt.Fprintf(&b, "         add: %s\n", f.Fix)
 		}
 	}
 	for _, p := range d.GPUs {
@@ -468,25 +450,25 @@ func (d report) write(w io.Writer) error {
 		if p.Index >= 0 {
 			index = fmt.Sprint(p.Index)
 		}
-		printf("\ngpu %s  %s  %s  %s\n", index, p.Model, p.GPU, p.State)
+		fmt.Fprintf(&b, "\ngpu %s  %s  %s  %s\n", index, p.Model, p.GPU, p.State)
 		switch {
 		case len(p.AllocatedTo) > 0:
-			listf("allocated to", p.AllocatedTo)
+			fmt.Fprintf(&b, "  allocated to  %s\n", strings.Join(p.AllocatedTo, "\n                "))
 		case p.AllocationKnown:
-			printf("  allocated to  none\n")
+			fmt.Fprintf(&b, "  allocated to  none\n")
 		default:
-			printf("  allocated to  unknown\n")
+			fmt.Fprintf(&b, "  allocated to  unknown\n")
 		}
 		if len(p.Users) > 0 {
-			listf("used by", p.Users)
+			fmt.Fprintf(&b, "  used by       %s\n", strings.Join(p.Users, "\n                "))
 		}
 		if len(p.Visible) > 0 {
-			listf("visible in", p.Visible)
+			fmt.Fprintf(&b, "  visible in    %s\n", strings.Join(p.Visible, "\n                "))
 		}
 		for _, m := range p.Mismatch {
-			printf("  mismatch      %s\n", m)
+			fmt.Fprintf(&b, "  mismatch      %s\n", m)
 		}
 	}
-	_, err := io.WriteString(w, b.String())
+	_, err := io.WriteString(w, gpu.PrintableText(b.String()))
 	return err
 }

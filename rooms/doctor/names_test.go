@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/podmap"
 	"github.com/gpu-exporter/gpu-exporter/rooms"
 )
@@ -12,32 +13,21 @@ import (
 // Names of pods, GPUs and files may contain anything: none of them begins a line, or turns one around.
 func TestNamesBeginNoLine(t *testing.T) {
 	const name = "x\nok       source nvml: up \u202ekcab"
-	d := report{Node: name, Version: name, Driver: name, Findings: []finding{{name, severityWarning, name, name}},
-		GPUs: []gpuStatus{{GPU: name, Model: name, State: name, AllocatedTo: []string{name, name}, Users: []string{name},
-			Visible: []string{name}, Mismatch: []string{name}}}}
+	who := gpu.Container{Namespace: name, Pod: name, Name: name}
+	v := &gpu.View{Visible: []gpu.VisibleGPU{{GPU: "GPU-1", Container: who}}, Ownership: true,
+		Allocations: []gpu.ContainerAllocation{{Allocation: gpu.Allocation{Container: who, GPU: "GPU-1", Resource: name}}}}
+	d := report{GPUs: []gpuStatus{newGPUStatus(v, &gpu.GPU{Identity: gpu.Identity{UUID: "GPU-1", Model: name}})}}
+	d.add(name, severityWarning, name, "%s", name)
 	var b strings.Builder
-	if err := d.write(&b); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, d.write(&b))
 	lines := 0
 	for line := range strings.Lines(b.String()) {
 		if lines++; strings.HasPrefix(strings.TrimSpace(line), "ok ") || strings.ContainsRune(line, '\u202e') {
 			t.Errorf("%q", line)
 		}
 	}
-	if want := 11; lines != want {
+	if want := 8; lines != want {
 		t.Errorf("%d lines, want %d:\n%s", lines, want, b.String())
-	}
-}
-
-// Lists stay lists: one name on each line, below each other.
-func TestNamesBelowEachOther(t *testing.T) {
-	var b strings.Builder
-	if err := (report{GPUs: []gpuStatus{{AllocatedTo: []string{"a", "b"}}}}).write(&b); err != nil {
-		t.Fatal(err)
-	}
-	if want := "  allocated to  a\n                b\n"; !strings.Contains(b.String(), want) {
-		t.Errorf("%q, want %q", b.String(), want)
 	}
 }
 
@@ -50,9 +40,7 @@ func TestFindingsHaveTheirOwn(t *testing.T) {
 	d.checkOwnership([]podmap.Unrecognized{{Resource: "x.example.com", Scheme: "unlisted dra", Hint: "--kubelet.dra-checkpoint"}},
 		&gpu.View{})
 	var b strings.Builder
-	if err := d.write(&b); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, d.write(&b))
 	for _, want := range []string{": replace: row_remap_failed (", ": needs_reset: row_remap_pending (", "add: --kubelet.dra-checkpoint\n"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("without %q:\n%s", want, b.String())

@@ -11,10 +11,8 @@ func TestIndicesOfNoGPU(t *testing.T) {
 	for _, index := range []string{"-5", "64", "9000000000"} {
 		call := `{"t":0,"call":"nvmlDeviceGetHandleByIndex","args":[` + index + `],"code":"SUCCESS","ms":1}` + "\n"
 		of := `{"t":0,"call":"nvmlDeviceGetName","gpu":` + index + `,"code":"SUCCESS","value":"x","ms":1}` + "\n"
-		for _, text := range []string{call, of, call + of} {
-			if _, err := Scenario([]byte(head + text)); err == nil || !strings.Contains(err.Error(), "no GPU") {
-				t.Errorf("%s: %v", text, err)
-			}
+		if _, err := Scenario([]byte(head + call + of)); err == nil || !strings.Contains(err.Error(), "no GPU") {
+			t.Errorf("%s: %v", index, err)
 		}
 	}
 }
