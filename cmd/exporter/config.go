@@ -33,6 +33,7 @@ type config struct {
 
 	accounts int
 	metrics  catalog.Selection
+	silenced []string // alerts that cannot fire with metrics
 }
 
 // part is one line of the list of parts: of the program itself, or an optional one.

@@ -111,7 +111,7 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 			return nil, fmt.Errorf("cannot determine the host name (set --node-name): %w", err)
 		}
 	}
-	if c.metrics, err = selection(c.Logger); err != nil {
+	if c.metrics, c.silenced, err = selection(c.Logger); err != nil {
 		return nil, err
 	}
 	return &c, c.validate()

@@ -15,9 +15,9 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/rooms"
 )
 
-// metricFlags adds the flags that select what is exported. The returned function evaluates them after parsing; what it
-// selects may deserve warnings.
-func metricFlags(app *kingpin.Application) func(*slog.Logger) (catalog.Selection, error) {
+// metricFlags adds the flags that select what is exported. The returned function evaluates them after parsing and returns
+// the alerts that cannot fire with it, of which it warns.
+func metricFlags(app *kingpin.Application) func(*slog.Logger) (catalog.Selection, []string, error) {
 	s := catalog.Selection{Groups: map[string]bool{}}
 	size := app.Flag("metrics", "How many metrics to export: core has those that the alerts, the report and the dashboards "+
 		"above node level read, default those that anything shipped reads, all the rest as well.").Default(
@@ -30,7 +30,7 @@ func metricFlags(app *kingpin.Application) func(*slog.Logger) (catalog.Selection
 		"expressions separated by commas, each for whole names (repeatable).").Strings()
 	deny := app.Flag("metric-denylist", "Names of metrics that are not exported: regular expressions separated by commas, each "+
 		"for whole names (repeatable).").Strings()
-	return func(log *slog.Logger) (catalog.Selection, error) {
+	return func(log *slog.Logger) (catalog.Selection, []string, error) {
 		s.Size = catalog.SizeNamed(*size)
 		for _, list := range []struct {
 			flag string
@@ -39,7 +39,7 @@ func metricFlags(app *kingpin.Application) func(*slog.Logger) (catalog.Selection
 		}{{"--metric-allowlist", *allow, &s.Allow}, {"--metric-denylist", *deny, &s.Deny}} {
 			names, useless, err := catalog.ParseNames(list.from)
 			if err != nil {
-				return s, fmt.Errorf("%s %w", list.flag, err)
+				return s, nil, fmt.Errorf("%s %w", list.flag, err)
 			}
 			for _, expr := range useless {
 				log.Warn("no metric has such a name", "flag", list.flag, "expression", expr)
@@ -47,14 +47,15 @@ func metricFlags(app *kingpin.Application) func(*slog.Logger) (catalog.Selection
 			*list.to = names
 		}
 		if len(s.Families()) == 0 {
-			return s, errors.New("--metric-allowlist, --metric-denylist and --no-collector.* leave no metric to export")
+			return s, nil, errors.New("--metric-allowlist, --metric-denylist and --no-collector.* leave no metric to export")
 		}
 		alerts := s.Silenced()
-		for _, name := range slices.Sorted(maps.Keys(alerts)) {
+		silenced := slices.Sorted(maps.Keys(alerts))
+		for _, name := range silenced {
 			log.Warn("alert cannot fire without metrics that are not exported", "alert", name,
 				"metrics", strings.Join(alerts[name], ","))
 		}
-		return s, nil
+		return s, silenced, nil
 	}
 }
 
@@ -91,8 +92,8 @@ func metricSelection(p *plan) (*rooms.Room, error) {
 		missing = append(missing, "--metrics="+p.c.metrics.Size.String()+" leaves panels of the dashboards GPU, Node, Sharing and "+
 			"Exporter empty; --collector.NAME adds a group")
 	}
-	if alerts := slices.Sorted(maps.Keys(p.c.metrics.Silenced())); alerts != nil {
-		missing = append(missing, "alerts that cannot fire: "+strings.Join(alerts, ", "))
+	if p.c.silenced != nil {
+		missing = append(missing, "alerts that cannot fire: "+strings.Join(p.c.silenced, ", "))
 	}
 	r.Feature("metrics", "All metrics that the shipped alerts and dashboards read: set --metrics=default, and remove "+
 		"--no-collector.*, --metric-allowlist and --metric-denylist.", true, func() (bool, string) {

@@ -5,13 +5,17 @@ import (
 	"time"
 )
 
-func newPollStates() pollStates {
-	return pollStates{
-		identity: make([]rowState, len(identityRows)),
-		fast:     make([]rowState, len(fastRows)),
-		medium:   make([]rowState, len(mediumRows)),
-		slow:     make([]rowState, len(slowRows)),
+func newPollStates(unread []string) pollStates {
+	return pollStates{identity: newRowStates(identityRows, nil), fast: newRowStates(fastRows, unread),
+		medium: newRowStates(mediumRows, unread), slow: newRowStates(slowRows, unread)}
+}
+
+func newRowStates[T any](rows []row[T], unread []string) []rowState {
+	states := make([]rowState, len(rows))
+	for i := range rows {
+		states[i].unread = slices.Contains(unread, rows[i].reading)
 	}
+	return states
 }
 
 // NotOffered lists the readings that this GPU and driver do not offer, of those tried so far.
@@ -59,7 +63,9 @@ func (c *GPU) relearn() {
 	defer c.mu.Unlock()
 	// In place: a running read uses the same slices.
 	for _, states := range [][]rowState{c.tables.fast, c.tables.medium, c.tables.slow} {
-		clear(states)
+		for i := range states {
+			states[i] = rowState{unread: states[i].unread}
+		}
 	}
 	c.kinds = [3]bool{}
 	c.links, c.linkEntries = nil, nil

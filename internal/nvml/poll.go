@@ -100,7 +100,7 @@ func readRows[T any](c *GPU, rows []row[T], states []rowState, to *T) error {
 	for {
 		var fields, calls []int
 		for i := range rows {
-			if done[i] || !active(rows, states, i) || slices.Contains(c.dev.session.library.options.Unread, rows[i].reading) {
+			if done[i] || states[i].unread || !active(rows, states, i) {
 				continue
 			}
 			if rows[i].read == nil {

@@ -238,3 +238,21 @@ func TestMergedProcesses(t *testing.T) {
 		}
 	}
 }
+
+// What no exported family needs stays unread when a new MIG layout makes the GPU try every row again.
+func TestUnreadStaysUnread(t *testing.T) {
+	c := &GPU{dev: &device{session: &Session{library: New(Options{})}}, tables: newPollStates([]string{"gsp_mode"})}
+	find := func() (unread []string) {
+		for i := range slowRows {
+			if c.tables.slow[i].unread {
+				unread = append(unread, slowRows[i].reading)
+			}
+		}
+		return unread
+	}
+	before := find()
+	c.tables.slow[0].dropped = true
+	if c.relearn(); len(before) == 0 || !slices.Equal(before, find()) || c.tables.slow[0].dropped {
+		t.Errorf("unread %q, then %q; dropped is %v", before, find(), c.tables.slow[0].dropped)
+	}
+}

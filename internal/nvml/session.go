@@ -199,7 +199,7 @@ func (s *Session) gpuAt(index int) (*GPU, error) {
 
 // newGPU returns a GPU whose identity is being read; identified waits for it.
 func (s *Session) newGPU(d *device, index int, old *GPU) *GPU {
-	dev := &GPU{dev: d, identity: gpu.Identity{Index: index}, tables: newPollStates(), ready: make(chan struct{})}
+	dev := &GPU{dev: d, identity: gpu.Identity{Index: index}, tables: newPollStates(s.library.options.Unread), ready: make(chan struct{})}
 	s.mu.Lock()
 	d.reading = dev
 	s.mu.Unlock()

@@ -37,7 +37,7 @@ func stubGPU(handle nvml.Device) *GPU {
 	for id := range s.offers.have {
 		s.offers.have[id] = true
 	}
-	return &GPU{dev: &device{session: s, handle: handle}, tables: newPollStates()}
+	return &GPU{dev: &device{session: s, handle: handle}, tables: newPollStates(nil)}
 }
 
 // TestProcessListGrows: go-nvml panics where the list grows between its two calls. That is tried again, a

@@ -277,6 +277,7 @@ type rowState struct {
 	retry   bool // it is dropped, and read once more
 	denied  bool // dropped: permission missing
 	worked  bool // it succeeded once
+	unread  bool // no exported family needs it; for as long as the session
 	last    nvml.Return
 	// entries are the states of the row's entries in the batch, made at the first read.
 	entries []entryState
