@@ -111,7 +111,8 @@ func (c *checker) parse(text string) (parser.Expr, error) {
 var targetLabels = []string{"job", "instance", "cluster", "node", "service", "endpoint", "prometheus", "region", "zone",
 	"environment", "env", "kubernetes_node", "nodename", "kubernetes_pod_name", "kubernetes_namespace", "app", "provider"}
 
-// check judges a query; ours is false if it uses no metric of the other exporters.
+// check judges a query; ours is false if it uses no metric of the other exporters, and none of
+// gpu-exporter in a way that changed.
 func (c *checker) check(q query) (_ result, ours bool) {
 	j := judgment{checker: c, known: map[string]bool{"le": true, metricName: true},
 		result: result{Where: q.Where, Query: strings.TrimSpace(q.Text), Verdict: supported}}
@@ -129,6 +130,7 @@ func (c *checker) check(q query) (_ result, ours bool) {
 		}
 		return nil
 	})
+	j.changed()
 	if !j.ours {
 		return j.result, j.own
 	}
@@ -289,6 +291,47 @@ func (j *judgment) label(name string) {
 	}
 }
 
+// changed judges uses of gpu-exporter's own metrics that had another result in earlier builds.
+func (j *judgment) changed() {
+	parser.Inspect(j.expr, func(node parser.Node, path []parser.Node) error {
+		v, ok := node.(*parser.VectorSelector)
+		if !ok {
+			return nil
+		}
+		name := histogramPart.ReplaceAllString(nameOf(v), "")
+		for _, c := range guide.Changes() {
+			if slices.Contains(c.Families, name) && c.Then != "any" && (c.Uses == nil || slices.ContainsFunc(path,
+				func(n parser.Node) bool { return slices.Contains(c.Uses, useOf(n)) })) {
+				j.own = true
+				j.because(differs, "%s: `%s` is now `%s`", name, c.Then, c.Now)
+			}
+		}
+		return nil
+	})
+	for _, flag := range switches(j.expr) {
+		j.own = true
+		j.set(flag)
+	}
+}
+
+// histogramPart is the end of the name of a histogram's series.
+var histogramPart = regexp.MustCompile(`_(bucket|sum|count)$`)
+
+// useOf is what a node of a query does with what is in it: a function, an aggregation or a comparison with a number.
+func useOf(n parser.Node) string {
+	switch n := n.(type) {
+	case *parser.Call:
+		return n.Func.Name
+	case *parser.AggregateExpr:
+		return n.Op.String()
+	case *parser.BinaryExpr:
+		if number, ok := n.RHS.(*parser.NumberLiteral); ok {
+			return fmt.Sprintf("%s %g", n.Op, number.Val)
+		}
+	}
+	return ""
+}
+
 // switches are the flags of the exporter without which it does not export what a query in its names reads.
 func switches(expr parser.Expr) (flags []string) {
 	parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
@@ -296,12 +339,16 @@ func switches(expr parser.Expr) (flags []string) {
 		if !ok {
 			return nil
 		}
+		name := nameOf(v)
 		for _, g := range catalog.Groups() {
 			for _, f := range g.Rows {
 				other := f.Values != nil && slices.ContainsFunc(v.LabelMatchers, func(m *labels.Matcher) bool {
 					return m.Name == f.Labels[len(f.Labels)-1] && !slices.ContainsFunc(f.Values, m.Matches)
 				})
-				if flag := "--collector." + g.Name; f.Name == nameOf(v) && (other || f.Size() > catalog.SizeDefault) &&
+				if f.Type == catalog.Histogram {
+					name = histogramPart.ReplaceAllString(name, "")
+				}
+				if flag := "--collector." + g.Name; f.Name == name && (other || f.Size() > catalog.SizeDefault) &&
 					!slices.Contains(flags, flag) {
 					flags = append(flags, flag)
 				}

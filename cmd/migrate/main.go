@@ -22,7 +22,8 @@ const usage = `usage: gpu-migrate --version
 
 Reads Grafana dashboards, rule files, PrometheusRules, ConfigMaps that contain them, HorizontalPodAutoscalers, KEDA
 ScaledObjects and configurations of prometheus-adapter. Reports for each query that uses metrics of dcgm-exporter or
-nvidia_gpu_exporter whether it works with gpu-exporter --compat. "-" reads the standard input, one query per line.
+nvidia_gpu_exporter whether it works with gpu-exporter --compat, and for each that uses metrics of gpu-exporter as earlier
+builds had them what to use now. "-" reads the standard input, one query per line.
 
 Exit code 0: all are supported; 10: some with a difference; 20: some are not; 1: a file cannot be read; 2: invalid flag.
 

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
 
+	"github.com/gpu-exporter/gpu-exporter/alerts"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/catalogtest"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat/guide"
@@ -24,15 +25,24 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
 
-// checked runs gpu-migrate check --rewrite on queries.
-func checked(t *testing.T, queries []string) []judged {
+// judge runs gpu-migrate check --rewrite on queries.
+func judge(t *testing.T, queries []string) (verdicts []judged) {
 	t.Helper()
 	check := exec.Command(servers.Build(t, servers.Migrate), "check", "--output=json", "--rewrite", "-")
 	check.Stdin = strings.NewReader(strings.Join(queries, "\n"))
 	out, err := check.Output()
-	var verdicts []judged
-	if json.Unmarshal(out, &verdicts) != nil || len(verdicts) != len(queries) {
-		t.Fatalf("%d verdicts on %d queries: %v", len(verdicts), len(queries), err)
+	if json.Unmarshal(out, &verdicts) != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return verdicts
+}
+
+// checked runs it on queries of which each has a verdict.
+func checked(t *testing.T, queries []string) []judged {
+	t.Helper()
+	verdicts := judge(t, queries)
+	if len(verdicts) != len(queries) {
+		t.Fatalf("%d verdicts on %d queries", len(verdicts), len(queries))
 	}
 	return verdicts
 }
@@ -429,5 +439,37 @@ func TestSwitches(t *testing.T) {
 		if strings.Join(got, " ") != want || list[i].Rewritten == "" {
 			t.Errorf("%s: %q needs %q", list[i].Query, list[i].Rewritten, got)
 		}
+	}
+}
+
+// Uses of gpu-exporter's own metrics that have another result than in earlier builds are found, what to use instead is none,
+// and no rule has one.
+func TestChangedUses(t *testing.T) {
+	var queries []string
+	for _, c := range guide.Changes() {
+		queries = append(queries, strings.Replace(c.Then, "any", c.Families[0], 1), c.Now)
+	}
+	for _, r := range alerts.Records() {
+		queries = append(queries, strings.ReplaceAll(r.Expr, "\n", " "))
+	}
+	for _, a := range alerts.Alerts() {
+		queries = append(queries, strings.ReplaceAll(a.Expr, "\n", " "))
+	}
+	found := map[string]string{}
+	for _, v := range judge(t, queries) {
+		found[v.Query] = strings.Join(append(v.Reasons, v.Settings...), "\n")
+	}
+	for _, c := range guide.Changes() {
+		then := strings.Replace(c.Then, "any", c.Families[0], 1)
+		text, ok := found[then]
+		if delete(found, then); !ok || !strings.Contains(text, c.Switch) || c.Then != "any" && !strings.Contains(text, c.Now) {
+			t.Errorf("%s: %q, want %s %s", then, text, c.Now, c.Switch)
+		}
+		if strings.Contains(c.Now, "gpu_clock_event_active") { // of which the switch is another change
+			delete(found, c.Now)
+		}
+	}
+	for query, text := range found {
+		t.Errorf("%s: %s", query, text)
 	}
 }

@@ -223,13 +223,18 @@ func chartSchema(_ string, text []byte) ([]byte, error) {
 
 const valuesBegin, valuesEnd = "<!-- values: generated from values.yaml by go run ./tools/gen -->\n", "<!-- end of values -->"
 
+// between replaces what stands between two lines.
+func between(text []byte, begin, end, with string) ([]byte, error) {
+	before, rest, ok := strings.Cut(string(text), begin)
+	_, after, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		return nil, fmt.Errorf("no place between %q and %q", begin, end)
+	}
+	return []byte(before + begin + "\n" + with + "\n" + end + after), nil
+}
+
 // chartReadme completes the README by a table of the values.
 func chartReadme(root string, text []byte) ([]byte, error) {
-	before, rest, ok := strings.Cut(string(text), valuesBegin)
-	_, after, ok2 := strings.Cut(rest, valuesEnd)
-	if !ok || !ok2 {
-		return nil, fmt.Errorf("no place for the values between %q and %q", valuesBegin, valuesEnd)
-	}
 	yaml, err := os.ReadFile(filepath.Join(root, chartDir, "values.yaml"))
 	if err != nil {
 		return nil, err
@@ -239,15 +244,14 @@ func chartReadme(root string, text []byte) ([]byte, error) {
 		return nil, err
 	}
 	var b strings.Builder
-	b.WriteString(before + valuesBegin + "\n| value | default | meaning |\n|---|---|---|\n")
+	b.WriteString("| value | default | meaning |\n|---|---|---|\n")
 	for _, v := range all {
 		if v.preset != "" {
 			v.preset = "`" + strings.ReplaceAll(v.preset, "|", "\\|") + "`"
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", v.key, v.preset, strings.ReplaceAll(v.comment, "|", "\\|"))
 	}
-	b.WriteString("\n" + valuesEnd + after)
-	return []byte(b.String()), nil
+	return between(text, valuesBegin, valuesEnd, b.String())
 }
 
 // value is one value of the chart, its default and the comment above it.
