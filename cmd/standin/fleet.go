@@ -12,6 +12,7 @@ import (
 
 	"github.com/alecthomas/kingpin/v2"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/expose"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
 )
@@ -26,6 +27,7 @@ type fleetFlags struct {
 	cycle       time.Duration
 	listen      string
 	length      time.Duration
+	metrics     string
 }
 
 // runFleet is `standin fleet …`: it serves a simulated fleet.
@@ -48,6 +50,9 @@ func runFleet(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	serve := app.Command("serve", "Serve the fleet as it is now.").Default()
 	serve.Flag("listen", "Address to listen on.").Default("127.0.0.1:10836").StringVar(&c.listen)
 	serve.Flag("for", "Stop after this time; 0: at Ctrl-C.").Default("0s").DurationVar(&c.length)
+
+	serve.Flag("metrics", "How many metrics the exporters have.").Default(catalog.SizeAll.String()).EnumVar(&c.metrics,
+		catalog.Sizes()...)
 
 	if _, err := app.Parse(args); err != nil {
 		return fmt.Errorf("%w; standin fleet --help lists the flags", err)
@@ -81,7 +86,7 @@ func (c *fleetFlags) serve(ctx context.Context, f *fleet.Fleet, stdout io.Writer
 		ctx, stop = context.WithTimeout(ctx, c.length)
 		defer stop()
 	}
-	handler, err := expose.NewServer(f, time.Now)
+	handler, err := expose.NewServer(f, time.Now, catalog.Selection{Size: catalog.SizeNamed(c.metrics)}.Families())
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/expose"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
@@ -46,7 +47,7 @@ func (o observer) observe(ctx context.Context, dir, exporter string, out io.Writ
 	if o.simulated, err = fleet.New(preset); err != nil {
 		return err
 	}
-	handler, err := expose.NewServer(o.simulated, time.Now)
+	handler, err := expose.NewServer(o.simulated, time.Now, catalog.All())
 	if err != nil {
 		return err
 	}

@@ -40,12 +40,12 @@ type renderer struct {
 	page      bytes.Buffer
 }
 
-// NewServer returns a server of the fleet as it is at now.
-func NewServer(f *fleet.Fleet, now func() time.Time) (*Server, error) {
+// NewServer returns a server of the fleet as it is at now, with these families of each node.
+func NewServer(f *fleet.Fleet, now func() time.Time, families []catalog.Family) (*Server, error) {
 	s := &Server{fleet: f, now: now, renderers: make(chan *renderer, runtime.GOMAXPROCS(0)), mux: http.NewServeMux()}
 	for range cap(s.renderers) {
 		d := &renderer{}
-		c, err := collector.New(func() *gpu.View { return d.view }, catalog.All())
+		c, err := collector.New(func() *gpu.View { return d.view }, families)
 		if err != nil {
 			return nil, err
 		}

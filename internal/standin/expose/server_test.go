@@ -27,7 +27,7 @@ func newServer(t testing.TB, c fleet.Config, at *time.Time) (*fleet.Fleet, *expo
 	t.Helper()
 	f, err := fleet.New(c)
 	must.OK(t, err)
-	s, err := expose.NewServer(f, func() time.Time { return *at })
+	s, err := expose.NewServer(f, func() time.Time { return *at }, catalog.All())
 	must.OK(t, err)
 	return f, s
 }

@@ -18,10 +18,22 @@ type Figures struct {
 	// Steps are fleets on one server, by size; Several is the fleet on several.
 	Steps   []Step
 	Several *Step `json:",omitempty"`
+	// Sizes are fleets that differ in the metrics of their exporters, the first the one to compare with.
+	Sizes []Step `json:",omitempty"`
+}
+
+// save writes the figures and their page.
+func (f Figures) save(docs string) error {
+	text, err := f.Page()
+	if err != nil {
+		return err
+	}
+	return page.Save(docs, "performance-fleet", text, f)
 }
 
 // Step are the figures of one fleet.
 type Step struct {
+	Name        string `json:",omitempty"` // in Sizes
 	Nodes, GPUs int
 	Date        string        `json:",omitempty"`
 	Split       string        `json:",omitempty"`

@@ -94,11 +94,9 @@ func start(ctx context.Context, o options, dir string) (l *lab, err error) {
 	if err != nil {
 		return l, err
 	}
-	if l.fleet, err = launch(ctx, "fleet", at, "/", programs.Standin.Path(o.root), "fleet",
-		fmt.Sprintf("--nodes=%d", o.nodes),
-		fmt.Sprintf("--gpus=%d", o.gpus), "--clusters="+strings.Join(o.clusters(), ","),
-		"--epoch="+l.epoch.Format(time.RFC3339),
-		"serve", "--listen="+at); err != nil {
+	if l.fleet, err = launch(ctx, "fleet", at, "/", append([]string{cmp.Or(o.standin, programs.Standin.Path(o.root)), "fleet",
+		fmt.Sprintf("--nodes=%d", o.nodes), fmt.Sprintf("--gpus=%d", o.gpus), "--clusters=" + strings.Join(o.clusters(), ","),
+		"--epoch=" + l.epoch.Format(time.RFC3339), "serve", "--listen=" + at}, o.serve...)...); err != nil {
 		return l, err
 	}
 	if o.servers > 1 {
@@ -255,8 +253,10 @@ func (l *lab) wait(ctx context.Context, length time.Duration) (aborted string, e
 // options say how a fleet is measured.
 type options struct {
 	root        string
-	rules       string // folder of the rules; empty: the shipped ones
-	nodes, gpus int    // gpus of each node
+	rules       string   // folder of the rules; empty: the shipped ones
+	standin     string   // program of the fleet; empty: the one in bin/
+	serve       []string // further flags of it
+	nodes, gpus int      // gpus of each node
 	// servers share the nodes: by cluster, or, with split "node", the nodes of one cluster by a hash of their names.
 	servers int
 	split   string

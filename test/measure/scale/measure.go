@@ -140,6 +140,7 @@ func (m *measurement) queries() map[string]string {
 		"records": `count({__name__=~".+:.+"})`,
 		"alerts":  `count(ALERTS)`,
 		"samples": `sum(rate(prometheus_tsdb_head_samples_appended_total$w))`,
+		"read":    `60 * sum(rate(prometheus_engine_query_samples_total$w))`,
 		"missed":  `sum(prometheus_rule_group_iterations_missed_total)`,
 		"disk": `prometheus_tsdb_wal_storage_size_bytes + prometheus_tsdb_storage_blocks_bytes + ` +
 			`prometheus_tsdb_head_chunks_storage_size_bytes`,

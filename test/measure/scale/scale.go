@@ -10,6 +10,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -30,6 +31,8 @@ type plan struct {
 	several      int             // servers of the last step; 1: no such step
 	severalNodes int
 	resume       bool
+	metrics      string // sizes of metrics to compare instead
+	before       string // revision to compare them with
 }
 
 // Run is the command.
@@ -52,6 +55,9 @@ func Run(ctx context.Context, args []string) error {
 	f.DurationVar(&p.queriesFor, "queries-for", 15*time.Minute, "time for all queries of a step")
 	f.Float64Var(&p.memoryGiB, "memory", 18, "`GiB` of all Prometheus servers at which a step is aborted")
 	f.BoolVar(&p.resume, "continue", false, "skip the steps that docs/performance-fleet.json has")
+	f.StringVar(&p.metrics, "metrics", "", "compare these `sizes` of the exporter's metrics, separated by commas, on the first "+
+		"of --nodes, and measure nothing else")
+	f.StringVar(&p.before, "before", "", "compare them with the exporter and the rules of this git `revision`")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -98,7 +104,7 @@ func (p *plan) parse(nodes, period string) (err error) {
 func (p *plan) run(ctx context.Context) error {
 	docs := filepath.Join(p.root, "docs")
 	var f Figures
-	if p.resume {
+	if p.resume || p.metrics != "" {
 		data, err := os.ReadFile(filepath.Join(docs, "performance-fleet.json"))
 		if err == nil {
 			err = json.Unmarshal(data, &f)
@@ -113,8 +119,11 @@ func (p *plan) run(ctx context.Context) error {
 	}
 	f.Date, f.Machine, f.MemoryGiB, f.Cores = time.Now().UTC().Format(time.DateOnly), page.Machine(), total/1024,
 		runtime.NumCPU()
-	if err := build(ctx, p.root, p.several > 1); err != nil {
+	if err := build(ctx, p.root, p.several > 1 && p.metrics == ""); err != nil {
 		return err
+	}
+	if p.metrics != "" {
+		return p.compareSizes(ctx, &f, docs)
 	}
 	for i := 0; i <= len(p.sizes) && ctx.Err() == nil; i++ {
 		o := p.options
@@ -132,11 +141,7 @@ func (p *plan) run(ctx context.Context) error {
 			return fmt.Errorf("%d nodes on %d servers: %w", o.nodes, o.servers, err)
 		}
 		f.add(s)
-		text, err := f.Page()
-		if err == nil {
-			err = page.Save(docs, "performance-fleet", text, f)
-		}
-		if err != nil {
+		if err := f.save(docs); err != nil {
 			return err
 		}
 		if s.Aborted != "" && i < len(p.sizes) {
@@ -144,6 +149,49 @@ func (p *plan) run(ctx context.Context) error {
 		}
 	}
 	return ctx.Err()
+}
+
+// compareSizes measures fleets that differ in nothing but the metrics that their exporters have.
+func (p *plan) compareSizes(ctx context.Context, f *Figures, docs string) error {
+	o := p.options
+	o.nodes, o.servers, o.period, o.history, o.repeat = p.sizes[0], 1, p.periods[0], 0, 0
+	f.Sizes = nil
+	next := func(name string, o options) error {
+		s, err := measure(ctx, o)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		s.Name = name
+		f.Sizes = append(f.Sizes, s)
+		return f.save(docs)
+	}
+	if p.before != "" {
+		old, err := os.MkdirTemp("", "scale-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(old)
+		archive := exec.CommandContext(ctx, "sh", "-c", `git -C "$1" archive "$2" | tar -x -C "$3"`, "sh", p.root, p.before, old)
+		if out, err := archive.CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w\n%s", p.before, err, out)
+		}
+		if err := programs.Build(ctx, old, programs.Standin); err != nil {
+			return err
+		}
+		o := o
+		o.standin, o.rules = programs.Standin.Path(old), filepath.Join(old, "alerts")
+		if err := next(p.before, o); err != nil {
+			return err
+		}
+	}
+	for size := range strings.SplitSeq(p.metrics, ",") {
+		o := o
+		o.serve = []string{"--metrics=" + size}
+		if err := next("`--metrics="+size+"`", o); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // build builds the programs that a step starts.
