@@ -138,7 +138,7 @@ func TestReasonsOfEmptyPanels(t *testing.T) {
 	for _, d := range All() {
 		d.everyPanel(func(p Panel) {
 			if text, ok := want[d.UID+"/"+p.title]; ok {
-				if got := p.emptyReason(); got != text {
+				if got := p.emptyNeeds(); got != text {
 					t.Errorf("%s/%s says %q, want %q", d.UID, p.title, got, text)
 				}
 				delete(want, d.UID+"/"+p.title)

@@ -11,6 +11,8 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/common"
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
 	"github.com/grafana/grafana-foundation-sdk/go/prometheus"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 )
 
 const (
@@ -282,8 +284,61 @@ var needs = []struct {
 	{regexp.MustCompile(`\bgpu_mig_(allocation|info|memory|share)`), "MIG devices"},
 }
 
-// emptyReason is what the panel shows without data. What is missing is unknown here: it names all that its query needs.
+// recordGroups are the groups of metrics that records come from, by their names.
+var recordGroups = []struct {
+	reads *regexp.Regexp
+	group string
+}{
+	{regexp.MustCompile(`^(node|gpu|model|cluster):gpu_(busy|observed|sm_active|tensor|activity)`), "activity"},
+	{regexp.MustCompile(`:gpu_(\w*alloc(ation|atable|ated_devices)|unallocated_devices|schedulable|by_pods|pods|shared|use_over)`),
+		"allocation"},
+	{regexp.MustCompile(`^(workload|namespace|pod|container):gpu_(busy|observed|measured|unused|power|memory|last|allocated|shared|use|team)|` +
+		`:gpu_(unattributed|attribution)`), "containers"},
+	{regexp.MustCompile(`^(node|gpu|model|cluster):gpu_power`), "power"},
+	{regexp.MustCompile(`^(node|gpu|model|cluster):gpu_memory`), "memory"},
+	{regexp.MustCompile(`:gpu_temperature`), "temperature"},
+	{regexp.MustCompile(`:gpu_clock`), "clocks"},
+	{regexp.MustCompile(`:gpu_(xid|ecc)`), "errors"},
+	{regexp.MustCompile(`:gpu_(exporter|nodes)`), "exporter"},
+	{regexp.MustCompile(`:gpu_(model|driver|device|health|problems|verdicts|time|node_devices|last_read|unavailable)`), "identity"},
+}
+
+// ourName finds names of metrics and records.
+var ourName = regexp.MustCompile(`\b(?:[a-z]+:)?gpu_[a-z0-9_]+(?::[a-z0-9_]+)?`)
+
+// switches are the flags that export what a query reads, where somebody has switched that off.
+func switches(expr string) string {
+	found := map[string]bool{}
+	for _, name := range ourName.FindAllString(expr, -1) {
+		for _, r := range recordGroups {
+			if r.reads.MatchString(name) {
+				found["--collector."+r.group] = true
+			}
+		}
+		for _, g := range catalog.Groups() {
+			if slices.ContainsFunc(g.Rows, func(f catalog.Family) bool {
+				return f.Name == name || f.Type == catalog.Histogram && strings.HasPrefix(name, f.Name+"_")
+			}) {
+				found["--collector."+g.Name] = true
+			}
+		}
+	}
+	if len(found) > 1 {
+		delete(found, "--collector.identity")
+	}
+	return strings.Join(slices.Sorted(maps.Keys(found)), ", ")
+}
+
+// emptyReason is what the panel shows without data: what its query needs, and the switches of its metrics.
 func (p Panel) emptyReason() string {
+	if s := switches(p.allQueries()[0].Expr); s != "" {
+		return p.emptyNeeds() + " (switch: " + s + ")"
+	}
+	return p.emptyNeeds()
+}
+
+// emptyNeeds is what the query needs. What is missing is unknown here: it names all.
+func (p Panel) emptyNeeds() string {
 	if p.empty != "" {
 		return p.empty
 	}

@@ -34,10 +34,14 @@ type shipped struct {
 
 type panel struct {
 	Type, Title string
+	Description string
 	Targets     []struct{ RefID, Expr, LegendFormat string }
 	Panels      []panel
 	FieldConfig struct {
-		Defaults  struct{ Links []struct{ URL string } }
+		Defaults struct {
+			Links   []struct{ URL string }
+			NoValue string
+		}
 		Overrides []struct {
 			Matcher    struct{ ID, Options string }
 			Properties []struct {
