@@ -710,3 +710,28 @@ at 20s gpu 0 mig apply layout="gi=7 profile=1g.10gb start=4 size=1 uuid=MIG-b ; 
 		t.Errorf("after the walk: %+v, handles %v, before %v", got, c.mig.handles, handle)
 	}
 }
+
+// A limit that is derived from its margin is absent while the fields are refused, and there again afterwards: it was dropped for
+// ten minutes.
+func TestDerivedLimitsReturn(t *testing.T) {
+	r := playText(t, `
+  Temperature[gpu] = 42
+  MarginTemperature = 45
+  Field[194] = -2
+gpu 0 board=b
+at 0s gpu 0 FieldValues = !UNKNOWN
+at 1s gpu 0 FieldValues = default
+at 10s gpu 0 FieldValues = !UNKNOWN
+at 20s gpu 0 FieldValues = default
+`)
+	c := r.open()[0]
+	for _, step := range []struct {
+		at   time.Duration
+		want int
+	}{{0, 0}, {1, 1}, {10, 0}, {20, 1}} {
+		r.at(step.at * time.Second)
+		if got := slow(t, c).TemperatureLimits; len(got) != step.want {
+			t.Errorf("at %d s: %v", step.at, got)
+		}
+	}
+}

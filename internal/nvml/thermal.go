@@ -60,19 +60,16 @@ func thresholdRows() []row[gpu.Slow] {
 		}
 		rows = append(rows, row[gpu.Slow]{reading: reading, rank: 1,
 			read: func(c *GPU, to *gpu.Slow) nvml.Return {
-				margin, ok := to.MarginLimits[string(t.sensor)+" "+string(t.limit)]
-				if !ok {
-					return nvml.ERROR_NOT_SUPPORTED
-				}
-				offset := float64(margin)
 				end, ret := c.marginEnd()
 				if ret != nvml.SUCCESS {
 					return ret
 				}
-				if !plausibleLimit(end - offset) {
+				offset, ok := to.MarginLimits[string(t.sensor)+" "+string(t.limit)]
+				limit := end - float64(offset)
+				if !ok || !plausibleLimit(limit) { // its field may have failed this time alone
 					return nvml.ERROR_NO_DATA
 				}
-				add(to, end-offset)
+				add(to, limit)
 				return ret
 			}})
 	}
