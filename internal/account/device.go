@@ -138,7 +138,7 @@ func (c *device) partOf(u gpu.UUID) *part {
 
 // reopened is called when the driver's session is new.
 func (c *device) reopened() {
-	c.fresh = true
+	c.session++
 	c.act.reseed()
 	c.weights, c.weightsAge, c.explained, c.hiddenUntil, c.profiled = nil, 0, explained{}, 0, profiled{}
 }
@@ -152,11 +152,9 @@ func (l *Ledger) readFast(c *device, f *gpu.Fast) (total increment, joules float
 	}
 	first := !c.read
 	c.read, c.clock = true, l.clock
-	fresh := c.fresh
-	c.fresh = false
 
 	take := func(n *counters.Counter, kind counters.Kind, v, elapsed float64, reading string) float64 {
-		step, ok := n.Add(kind, v, elapsed, fresh)
+		step, ok := n.Add(kind, v, elapsed, n.Renewed(c.session))
 		if !ok {
 			l.filter.Reject(reading)
 		}
@@ -191,7 +189,7 @@ func (l *Ledger) readFast(c *device, f *gpu.Fast) (total increment, joules float
 		}
 		if v, ok := b.v.Get(); !ok {
 			b.n.Miss(elapsed, by.Step.Present() || by.Sum.Present())
-		} else if !b.n.Add(float64(v), by, elapsed, fresh) {
+		} else if !b.n.Add(float64(v), by, elapsed, b.n.Renewed(c.session)) {
 			l.filter.Reject("pcie_bytes")
 		}
 	}

@@ -888,3 +888,22 @@ func TestMaxLag(t *testing.T) {
 		near(t, fmt.Sprintf("unknown with %s", lag), float64(w.device("A").GPUSeconds[gpu.TimeUnknown]), unknown)
 	}
 }
+
+// A counter that the driver restarts with a new session, and reports some time later only, restarts there: it stood still until
+// the driver had caught up.
+func TestCounterAfterALateStart(t *testing.T) {
+	l := New(Options{})
+	read := func(joules gpu.Opt[gpu.Joules]) float64 {
+		l.Advance(Poll{Now: epoch, Elapsed: 2 * time.Second, GPUs: []Reading{{Identity: gpu.Identity{UUID: "A"},
+			Fast: &gpu.Fast{Energy: joules, Utilization: gpu.Some(gpu.Utilization{})}}}})
+		out := gpu.GPU{Identity: gpu.Identity{UUID: "A"}}
+		l.Fill(&out)
+		return float64(out.Activity.Energy.Or(-1))
+	}
+	near(t, "first", read(gpu.Some(gpu.Joules(1000))), 1000)
+	near(t, "second", read(gpu.Some(gpu.Joules(1100))), 1100)
+	l.Reopened()
+	near(t, "refused", read(gpu.None[gpu.Joules]()), 1100)
+	near(t, "restarted", read(gpu.Some(gpu.Joules(900))), 2000)
+	near(t, "on", read(gpu.Some(gpu.Joules(950))), 2050)
+}

@@ -156,7 +156,7 @@ type device struct {
 	read         bool    // at least one fast reading
 	sampledAt    float64 // ledger's clock at the last reading with samples
 	spacing      float64 // Reading.Spacing in seconds
-	fresh        bool    // the next values are the first of a new session
+	session      int     // counts the driver's sessions
 
 	mig   bool
 	parts []*part

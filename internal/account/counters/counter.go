@@ -14,6 +14,7 @@ type Counter struct {
 	doubted bool
 	// unconfirmed is set if last was implausible and was accepted because it was read twice.
 	unconfirmed bool
+	session     int // of the driver, at the last value
 }
 
 // Kind describes a counter.
@@ -38,6 +39,12 @@ const (
 	// its own intervals.
 	leeway = 5.0
 )
+
+// Renewed reports whether the value that is to be added is the first in a session of the driver.
+func (c *Counter) Renewed(session int) (is bool) {
+	is, c.session = c.session != session, session
+	return is
+}
 
 // Add applies a new value, elapsed seconds after the previous one, and returns the step. fresh is set if the driver's
 // session is new, so that a lower value is a restart. ok is false if the value is implausible; it is then ignored.

@@ -36,7 +36,7 @@ func (w *Wrapping) Add(v float64, by Estimates, elapsed float64, fresh bool) (ok
 	switch {
 	case w.wide >= 2:
 		if !w.resolved || w.doubtful {
-			w.Counter, w.resolved, w.doubtful = Counter{Seen: true, last: v, Total: w.Total}, true, false
+			w.Counter, w.resolved, w.doubtful = Counter{Seen: true, last: v, Total: w.Total, session: w.session}, true, false
 		}
 		w.unresolved = 0
 		_, ok = w.Counter.Add(PCIe, v, elapsed, fresh)
