@@ -37,7 +37,7 @@ var ending = []string{"gpu_power_watts", "gpu_memory_used_bytes", "gpu_memory_fr
 
 // moving are families that come and go on a GPU that works, with what runs there or with who holds it.
 func moving(family string) bool {
-	return strings.HasPrefix(family, "gpu_mig_") || family == "gpu_allocation_ratio" || family == "gpu_unattributed_memory_used_bytes" ||
+	return strings.HasPrefix(family, "gpu_mig_") || family == "gpu_allocation_ratio" || family == "gpu_unmeasured_info" || family == "gpu_unattributed_memory_used_bytes" ||
 		family == "gpu_kubelet_healthy" || // while the kubelet's responses are good
 		family == "gpu_clock_event_active" // while there is a reason
 }
@@ -129,6 +129,7 @@ func (c *checker) step(active []fault) {
 	c.counters()
 	c.sums()
 	c.values()
+	c.frozen()
 	c.xids()
 	c.sources()
 	c.bounds(active)
@@ -197,7 +198,7 @@ func (c *checker) learn() {
 			continue // it was not there since the step before
 		}
 		switch {
-		case strings.HasPrefix(f.kind, "driver"), f.kind == "mig pending", f.kind == "suspend":
+		case strings.HasPrefix(f.kind, "driver"), f.kind == "mig pending", f.kind == "suspend", f.kind == "exporter stopped":
 			c.wrongAll = now
 		case f.dev >= 0:
 			c.devs[f.dev].wrong, c.devs[f.dev].faulty = now, now
@@ -272,7 +273,21 @@ func (c *checker) learn() {
 		if c.at-c.before > c.tick && now-k.supported < acceptedFor+askEvery {
 			k.amnesty += 13 // in a scenario pods change while the machine sleeps, and the driver's ring tells of the latest seconds
 		}
-		if p.dev == everyGPU || c.at < p.listed.from || c.before > p.runs.to {
+		if gap := c.at - c.before; gap > c.tick && now-k.supported < gap+acceptedFor {
+			k.supported = now // the program learns now only that the pod went
+		}
+		if p.dev == everyGPU || c.at < p.listed.from {
+			continue
+		}
+		// Where the kubelet's word is old and the processes cannot be distinguished, a successor's work looks like his.
+		word := askEvery + tick
+		if stale {
+			word += acceptedFor
+		}
+		if (blind || c.devs[p.dev].refused) && now-k.supported < word {
+			k.amnesty += float64(c.s.Truth(p.dev).Busy(c.before, c.at))
+		}
+		if c.before > p.runs.to {
 			continue
 		}
 		from, to := max(p.runs.from, c.before), min(p.runs.to, c.at)
@@ -291,10 +306,6 @@ func (c *checker) learn() {
 		}
 		if from < to {
 			k.busy += share * float64(c.s.Truth(p.dev).ProcessBusy(p.pid, from, to))
-		}
-		// Where the kubelet's word is old and the processes cannot be distinguished, a successor's work looks like his.
-		if (blind || c.devs[p.dev].refused) && stale && now-k.supported < acceptedFor+askEvery {
-			k.amnesty += float64(c.s.Truth(p.dev).Busy(c.before, c.at))
 		}
 	}
 }
@@ -315,7 +326,7 @@ func (c *checker) category(dev int) string {
 }
 
 // lingers is for how long a name may stand after the last that spoke for it: a process list, its expiry, the grace.
-const lingers = 5*time.Minute + 70*time.Second
+const lingers = 5*time.Minute + 80*time.Second
 
 // names: a pod is named only on its own GPU, not before it was there, and not long after.
 func (c *checker) names() {
@@ -552,10 +563,35 @@ func (c *checker) values() {
 			k.offered[f] = true
 		}
 		for f := range k.offered {
-			c.expect(families[i][f] || moving(f) || i == GPUMIG && strings.HasPrefix(f, "gpu_utilization"), c.category(i),
+			// Polls that come too late cannot resolve the overflows of 32 bits.
+			late := strings.HasPrefix(f, "gpu_pcie_") &&
+				c.now[key{family: "gpu_unmeasured_info", dev: i, rest: "reading=pcie_bytes,reason=counter_overflow,"}] == 1
+			c.expect(families[i][f] || moving(f) || late || i == GPUMIG && strings.HasPrefix(f, "gpu_utilization"), c.category(i),
 				"GPU %d does not show %s any more", i, f)
 		}
 		c.rates(i)
+	}
+}
+
+// frozen: what a driver repeats for longer than two minutes is not shown, with the reason, and nothing else is said to be so.
+func (c *checker) frozen() {
+	const slow = 2*time.Minute + 10*time.Second + 3*tick
+	for i := range c.devs {
+		may, must := false, false
+		for n, f := range c.w.faults {
+			if f.kind != "values frozen" || f.dev != i || f.from > c.at || f.to+20*time.Second < c.at {
+				continue
+			}
+			may = true
+			must = f.has(c.at) && c.at > f.from+slow
+			for m, other := range c.w.faults {
+				must = must && (n == m || other.to < f.from || other.from > c.at || !other.touches(i))
+			}
+		}
+		reason := c.now[key{family: "gpu_unmeasured_info", dev: i, rest: "reading=sensors,reason=frozen,"}] == 1
+		_, shown := c.now[key{family: "gpu_power_watts", dev: i}]
+		c.expect(!reason || may, "frozen", "the readings of GPU %d are said to be frozen", i)
+		c.expect(!must || reason && !shown, "frozen", "the readings of GPU %d are frozen: said %v, shown %v", i, reason, shown)
 	}
 }
 

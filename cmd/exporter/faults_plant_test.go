@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -289,6 +290,61 @@ var planted = []struct {
 				}
 			}
 			return v
+		}
+	}},
+	{"polls that come late lose time", 1, []string{"sum"}, func(p *plant) {
+		last, lost := time.Time{}, time.Duration(0)
+		p.view = func(v *gpu.View) *gpu.View {
+			if late := v.At.Sub(last) - time.Minute; !last.IsZero() && late > 0 {
+				lost += late
+			}
+			last = v.At
+			return withGPUs(v, func(c *gpu.GPU) {
+				c.GPUSeconds = maps.Clone(c.GPUSeconds)
+				c.GPUSeconds[gpu.TimeUnknown] -= gpu.Seconds(lost.Seconds())
+			})
+		}
+	}},
+	{"frozen readings are shown", 45, []string{"frozen"}, func(p *plant) {
+		p.view = func(v *gpu.View) *gpu.View {
+			return withGPUs(v, func(c *gpu.GPU) {
+				if f, ok := c.Fast.Get(); ok && !f.Power.Present() {
+					shown := *f
+					shown.Power = gpu.Some(gpu.Watts(345.678))
+					c.Fast = gpu.Some(&shown)
+				}
+			})
+		}
+	}},
+	{"a counter that falls by a bit restarts", 1, []string{"twice", "recovery"}, func(p *plant) {
+		var mu sync.Mutex
+		last, extra := map[gpu.UUID]gpu.Joules{}, map[gpu.UUID]gpu.Joules{}
+		p.fast = func(id gpu.Identity, f gpu.Fast, err error) (gpu.Fast, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if e, ok := f.Energy.Get(); ok {
+				if e < last[id.UUID] && e > last[id.UUID]/2 {
+					extra[id.UUID] += e
+				}
+				last[id.UUID] = e
+				f.Energy = gpu.Some(e + extra[id.UUID])
+			}
+			return f, err
+		}
+	}},
+	{"an older list of the kubelet ends nothing", 4, []string{"wrong pod", "false zero", "leak", "truth"}, func(p *plant) {
+		seen := map[gpu.Container]gpu.Allocation{}
+		p.allocs = func(h gpu.Allocations) gpu.Allocations {
+			h.List = slices.Clone(h.List)
+			for _, a := range h.List {
+				seen[a.Container] = a
+			}
+			for name, a := range seen {
+				if !slices.ContainsFunc(h.List, func(b gpu.Allocation) bool { return b.Container == name || b.GPU == a.GPU }) {
+					h.List = append(h.List, a)
+				}
+			}
+			return h
 		}
 	}},
 	{"a value that cannot be is cut to one that can", 3, []string{"truth"}, func(p *plant) {

@@ -176,8 +176,9 @@ func (r *trial) run(wanted ...string) {
 	}
 	r.step()
 	for r.at < r.w.length && !slices.ContainsFunc(r.violations, caught) && len(r.violations) < most {
-		r.advance()
-		r.step()
+		if r.advance(); !r.starved() {
+			r.step()
+		}
 	}
 	for _, f := range r.w.faults {
 		if f.from <= r.at {
@@ -220,17 +221,24 @@ func (r *trial) advance() {
 			r.hands.set(f.size)
 		case "suspend":
 			r.hands.sleep(f.size)
+		case "exporter stopped":
+			r.st.control.Advance(f.size)
 		}
 	}
 	r.at = r.st.control.Now()
 	r.st.settle()
 }
 
+// starved reports whether the program gets no time for a poll now: for nine of ten seconds.
+func (r *trial) starved() bool {
+	return int(r.at/r.tick)%5 != 0 && slices.ContainsFunc(r.w.during(r.at), func(f fault) bool { return f.kind == "exporter starved" })
+}
+
 // step brings the node up to the moment, has the program do a poll, and checks what it says.
 func (r *trial) step() {
 	active := r.w.during(r.at)
 	r.layProc(active)
-	r.layLogs()
+	r.layLogs(active)
 	r.kubelet(active)
 	r.kernelLog()
 	if slices.ContainsFunc(active, func(f fault) bool { return f.kind == "no descriptors" }) {
@@ -338,10 +346,14 @@ func uidOf(name string) string {
 }
 
 // layLogs writes the names of logs: they outlast their pod by a moment.
-func (r *trial) layLogs() {
+func (r *trial) layLogs(active []fault) {
+	gone := slices.ContainsFunc(active, func(f fault) bool { return f.kind == "logs replaced" })
+	if gone {
+		r.procWrong = r.hands.awake()
+	}
 	for _, p := range r.w.workloads {
 		there := (span{p.listed.from, p.listed.to + 20*time.Second}).has(r.at)
-		if there == r.logs[p.name] {
+		if there = there && !gone; there == r.logs[p.name] {
 			continue
 		}
 		pod := filepath.Join(r.st.trees.PodLogs, "team_"+p.name+"_"+uidOf(p.name))
@@ -362,6 +374,7 @@ func (r *trial) layLogs() {
 func (r *trial) kubelet(active []fault) {
 	var f standin.KubeletFault
 	down, anew := false, false
+	listed := r.at // the time of which the kubelet's list is
 	for _, a := range active {
 		switch a.kind {
 		case "kubelet down":
@@ -383,6 +396,10 @@ func (r *trial) kubelet(active []fault) {
 			f.Pods = 5000
 		case "kubelet flaps":
 			down = down || int(r.hands.awake()/askEvery)%2 == 1
+		case "kubelet asymmetric":
+			f.AllocatableError = errors.New("internal error")
+		case "kubelet stale":
+			listed = max(0, r.at-a.size)
 		case "kubelet restarted":
 			anew, r.empties = true, 1
 		case "kubelet socket recreated":
@@ -408,7 +425,7 @@ func (r *trial) kubelet(active []fault) {
 	r.lastQuery = now
 	f.EmptyLists = r.empties
 	r.st.kubelet.SetFault(f)
-	r.st.kubelet.SetNode(r.w.node(r.at))
+	r.st.kubelet.SetNode(r.w.node(listed))
 	if err := r.st.e.pods.Poll(r.t.Context()); err != nil {
 		if f.Garbage && !down && !f.Exhausted && f.ListError == nil {
 			r.empties = 0 // it was told, and broke on the way
@@ -422,7 +439,7 @@ func (r *trial) kubelet(active []fault) {
 	if r.empties == 0 {
 		pods = 1
 		for _, p := range r.w.workloads {
-			if p.listed.has(r.at) {
+			if p.listed.has(listed) {
 				response = append(response, p)
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/faultkinds"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 )
 
@@ -26,6 +27,13 @@ type fault struct {
 	kind string
 	dev  int
 	size time.Duration // of a step of the clock
+}
+
+// touches reports whether a fault affects what is read of a GPU.
+func (f *fault) touches(dev int) bool {
+	return f.dev == dev || slices.ContainsFunc([]string{"driver", "mig", "suspend", "exporter"}, func(what string) bool {
+		return strings.HasPrefix(f.kind, what)
+	})
 }
 
 // container is a pod with one container, which holds one GPU, instance or replica and has one process there.
@@ -94,21 +102,12 @@ const (
 	calmAfter = recovery + 50*time.Second
 )
 
-// kinds are the faults, by the rows of the design's table of failures. A deck of them is dealt out, so that each
-// comes as often as the others; which of them meet is left to chance.
-var kinds = []string{
-	"driver absent", "driver mismatch", "mig pending",
-	"GPU lost", "GPU removed", "reset required", "call hangs", "implausible", "refused", "call slow",
-	"process vanishes", "cgroup garbage", "proc ended",
-	"kubelet down", "kubelet slow", "kubelet exhausted", "kubelet hangs", "kubelet garbage", "kubelet error", "kubelet huge",
-	"kubelet restarted", "kubelet socket recreated",
-	"clock forward", "clock back", "suspend",
-	"xid storm", "xid kernel storm", "xid both storm",
-	"ids unknown", "ids lying",
-}
+// kinds are dealt out as a deck, so that each comes as often as the others; which of them meet is left to chance. Some of
+// unscripted are in each storm, beside those.
+var kinds, unscripted = faultkinds.Names(false), faultkinds.Names(true)
 
-// unscripted are faults of the node alone: one in each storm, beside those that are dealt out.
-var unscripted = []string{"cgroup forged", "kubelet floods", "no descriptors", "kubelet flaps"}
+// besides is how many of unscripted a storm has.
+const besides = 4
 
 // newWorld makes the world of a seed, about so long.
 func newWorld(seed uint64, length time.Duration) *world { return makeWorld(seed, length, true) }
@@ -300,12 +299,18 @@ func (w *world) layFaults(r *rand.Rand) {
 	w.length = begin
 }
 
-// layUnscripted adds a fault to each storm. They have a random source of their own, so that the worlds stay what they are.
+// layUnscripted adds faults to each storm. They have a random source of their own, so that the worlds stay what they are.
 func (w *world) layUnscripted(r *rand.Rand) {
-	for i, storm := range w.storms {
-		from := odd(storm.from + seconds(r, 0, 20))
-		w.faults = append(w.faults, fault{kind: unscripted[(i+int(w.seed))%len(unscripted)], dev: everyGPU,
-			span: span{from, min(odd(from+seconds(r, 12, 60)), storm.to)}})
+	for i := range w.storms {
+		storm := &w.storms[i]
+		for n := range besides {
+			from := odd(storm.from + seconds(r, 0, 20))
+			f := fault{kind: unscripted[(besides*i+n+int(w.seed%1000))%len(unscripted)], dev: everyGPU,
+				span: span{from, min(odd(from+seconds(r, 12, 60)), storm.to)}}
+			if w.driven(f.from) {
+				w.add(r, &f)
+			}
+		}
 	}
 }
 
@@ -320,6 +325,11 @@ var lies = []string{
 	"MemoryInfo_v2 = total=80GiB used=ones free=ones reserved=479MiB",
 	"Gpm[2] = 1e308", "Field[83] = 0x7fffffffffffffff", "Field[197] = 0x7fffffffffffffff",
 }
+
+// frozenValues are what a driver repeats whose firmware hangs. A scenario cannot hold an energy that it has counted.
+var frozenValues = []string{"Field[83] = !UNKNOWN", "TotalEnergyConsumption = !UNKNOWN", "Field[185,gpu] = 345678", "Field[186,gpu] = 345678",
+	"Field[185,memory] = 40000", "PowerUsage = 345678", "Temperature[gpu] = 61", "Field[82] = 62", "MarginTemperature = 26",
+	"UtilizationRates = gpu=50 memory=20", "ClockInfo[graphics] = 1980", "ClockInfo[sm] = 1980", "ClockInfo[video] = 1545"}
 
 // refusals are calls that fail alone. NO_PERMISSION is none of them: it covers a right, which is asked for once.
 var refusals = []string{"ComputeRunningProcesses = !UNKNOWN", "FieldValues = !UNKNOWN", "Samples = !UNKNOWN", "MemoryInfo_v2 = !UNKNOWN",
@@ -374,6 +384,27 @@ func (w *world) add(r *rand.Rand, f *fault) {
 		some(refusals)
 	case "process vanishes", "cgroup garbage":
 		f.dev = sick
+	case "PID twice": // the driver lists a process again, with other memory
+		for _, p := range w.workloads {
+			if p.dev == GPUShared && p.runs.has(f.from) {
+				fmt.Fprintf(&w.script, "process gpu=%d pid=%d memory=64MiB busy=0%% period=1s from=%dms to=%dms\n", p.dev, p.pid,
+					f.from.Milliseconds(), f.to.Milliseconds())
+			}
+		}
+	case "counter flips": // one of its low bits
+		f.dev = sick
+		both("Field[83] = 65536 + energy", "Field[83] = default")
+	case "values frozen":
+		f.dev, f.to = GPUFree, f.from+seconds(r, 150, 200)
+		for _, v := range frozenValues {
+			key, _, _ := strings.Cut(v, " ")
+			both(v, key+" = default")
+		}
+	case "exporter stopped":
+		f.size = seconds(r, 61, 200).Truncate(tick)
+		f.to = f.from + f.size
+	case "kubelet stale":
+		f.size = seconds(r, 15, 40)
 	case "clock forward":
 		f.size, f.to = seconds(r, 1, 7200), f.from+tick
 	case "clock back":

@@ -94,7 +94,7 @@ func (c *checker) check() string {
 	}
 	detected, recovered := c.symptomTimes()
 	fired := c.alerts()
-	return fmt.Sprintf("%-18s %6s %6s %5d  %-56s %s", c.name, detected, recovered, c.queries, c.summary, strings.Join(fired, ", "))
+	return fmt.Sprintf("%-18s %6s %6s %5d  %-56s %s", c.name, detected, recovered, c.queries, c.promise(), strings.Join(fired, ", "))
 }
 
 // names: only pods that existed are exported, each on its own GPU.

@@ -9,7 +9,9 @@ package faults_test
 import (
 	"cmp"
 	"context"
+	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +20,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/must"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/faultkinds"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
 	"github.com/gpu-exporter/gpu-exporter/test/dashboard"
 	"github.com/gpu-exporter/gpu-exporter/test/servers"
@@ -30,6 +33,18 @@ const (
 	// end of the last row.
 	started, ended = 8 * time.Second, 70 * time.Second
 )
+
+// seed decides when the exporter of a row is killed.
+var seed = flag.Uint64("seed", rand.Uint64N(1_000_000), "seed of the random times")
+
+// random is made of the seed.
+var random *rand.Rand
+
+// promise is the row of docs/testing.md that a row is of.
+func (r *row) promise() string {
+	i := slices.IndexFunc(faultkinds.All, func(k faultkinds.Kind) bool { return slices.Contains(k.Rows, r.name) })
+	return faultkinds.All[i].Promise
+}
 
 // step is an action on a node at a time of its scenario.
 type step struct {
@@ -92,6 +107,7 @@ func prometheus(t *testing.T, runs []*run) dashboard.Client {
 
 // TestRows runs all rows, and checks them then.
 func TestRows(t *testing.T) {
+	t.Logf("-seed=%d", *seed)
 	var runs []*run
 	for _, r := range table() {
 		runs = append(runs, &run{row: r, t: t, address: servers.Address(t)})

@@ -1,8 +1,10 @@
 package faults_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/faultkinds"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
 )
 
@@ -37,8 +40,7 @@ var usual = span{15 * time.Second, 40 * time.Second}
 
 // row is one failure.
 type row struct {
-	name    string // also of its node
-	summary string // the row of docs/testing.md
+	name string // also of its node; its kind is in faultkinds.All
 
 	scenario, pods string // instead of the usual
 	script         string // lines of the scenario
@@ -161,11 +163,12 @@ func appendTo(path, text string) error {
 // table is the table of failures.
 func table() []row {
 	const s = time.Second
+	random = rand.New(rand.NewPCG(*seed, 0))
 	down := span{15 * s, 40 * s}
 	late := span{0, 25 * s}
 	changing := span{15 * s, 19 * s}
 	return []row{
-		{name: "driver-late", summary: "no driver, or it comes later", fault: late, symptom: nvmlDown, noNeighbor: true,
+		{name: "driver-late", fault: late, symptom: nvmlDown, noNeighbor: true,
 			before: func(s *run) error {
 				s.node.Library = filepath.Join(s.node.Dir, "late", "libnvidia-ml.so.1")
 				return os.MkdirAll(filepath.Dir(s.node.Library), 0o755)
@@ -179,15 +182,15 @@ func table() []row {
 				is(started, ended, "up{$n}", 1)),
 			// A new node has half an hour for its driver, here 30 s.
 			mayFire: inhibited("GPUDriverDown", "GPUUnavailable", "GPUAllocationUnknown")},
-		{name: "driver-unloaded", summary: "no driver, or it comes later", fault: down, symptom: nvmlDown, noNeighbor: true,
+		{name: "driver-unloaded", fault: down, symptom: nvmlDown, noNeighbor: true,
 			script:     "at 15s driver unload\nat 40s driver load\n",
 			assertions: together(valuesEnd("$a", 20*s, 40*s, 60*s), valuesEnd("$b", 20*s, 40*s, 60*s), allocated(started, ended)),
 			fires:      []string{"GPUDriverDown"}, mayFire: []string{"GPUUnavailable a", "GPUUnavailable b"}},
-		{name: "driver-replaced", summary: "the driver is replaced", fault: down, restarts: true, noNeighbor: true,
+		{name: "driver-replaced", fault: down, restarts: true, noNeighbor: true,
 			script: "at 15s driver replace\n",
 			assertions: together(is(25*s, ended, "gpu_device_up{$a}", 1), is(25*s, ended, "gpu_device_up{$b}", 1), allocated(25*s, ended),
 				one(assertion{started, ended, "resets(gpu_observed_seconds_total{$b}[$w]) != 1"}))},
-		{name: "driver-mismatch", summary: "the driver is replaced", fault: down, symptom: "up{$n} == 0", restarts: true, noNeighbor: true,
+		{name: "driver-mismatch", fault: down, symptom: "up{$n} == 0", restarts: true, noNeighbor: true,
 			script: "at 15s driver mismatch\nat 40s driver load\n",
 			steps: []step{{38 * s, func(s *run) error {
 				select {
@@ -202,7 +205,7 @@ func table() []row {
 			}}, {41 * s, func(s *run) error { s.start(); return nil }}},
 			assertions: together(is(50*s, ended, "gpu_device_up{$a}", 1), allocated(50*s, ended)),
 			fires:      []string{"GPUExporterDown"}},
-		{name: "mig-pending", summary: "MIG changes are pending", fault: changing,
+		{name: "mig-pending", fault: changing,
 			symptom: `gpu_exporter_paused{$n,reason="mig_change"} == 1`, noNeighbor: true,
 			script: "at 15s gpu 0 mig pending on\nat 19s gpu 0 mig pending off\n",
 			steps: []step{{30 * s, func(s *run) error {
@@ -215,7 +218,7 @@ func table() []row {
 				is(started, ended, `gpu_node_devices{$n,state="missing"}`, 0), allocated(started, ended),
 				paused("$a", 24*s, 40*s, 58*s), paused("$b", 24*s, 40*s, 58*s)),
 			fires: []string{"GPUExporterPaused"}, mayFire: []string{"GPUDriverDown"}},
-		{name: "gpu-lost", summary: "a GPU is lost or needs a reset", fault: down, symptom: "gpu_device_up{$a} == 0",
+		{name: "gpu-lost", fault: down, symptom: "gpu_device_up{$a} == 0",
 			script: "at 15s gpu 0 xid 79\nat 15s gpu 0 lose\nat 40s gpu 0 restore\n",
 			// NVML does not report XID 79: without the kernel log it has no series.
 			assertions: together(valuesEnd("$a", 20*s, 40*s, 60*s), one(never(started, ended, `gpu_xid_events_total{$a,xid="79"}`)),
@@ -223,20 +226,20 @@ func table() []row {
 				is(22*s, 38*s, `gpu_node_devices{$n,state="failed"}`, 1)),
 			// The kubelet still offers the GPU: with the time of the recovery that is nearly as long as the alert waits.
 			fires: []string{"GPUUnavailable a"}, mayFire: []string{"GPUVerdictsDisagree a"}},
-		{name: "gpu-reset", summary: "a GPU is lost or needs a reset", fault: down, symptom: "gpu_device_up{$a} == 0",
+		{name: "gpu-reset", fault: down, symptom: "gpu_device_up{$a} == 0",
 			script: "at 15s gpu 0 xid 95\nat 15s gpu 0 Field[230] = 1\nat 17s gpu 0 reset_required\nat 39s gpu 0 Field[230] = 0\nat 40s " +
 				"gpu 0 restore\n",
 			assertions: together(valuesEnd("$a", 22*s, 40*s, 60*s), is(20*s, ended, `gpu_xid_events_total{$a,xid="95"}`, 1),
 				is(20*s, 40*s, `gpu_recovery_action{$a,action="reset"}`, 1),
 				one(never(66*s, ended, `gpu_recovery_action{$a,action="reset"}`)), allocated(started, ended)),
 			fires: []string{"GPUUnavailable a"}, mayFire: []string{"GPUXIDFatal a 95", "GPURepairRequired a", "GPUVerdictsDisagree a"}},
-		{name: "gpu-missing", summary: "a GPU was missing when the library was loaded", fault: span{0, 20 * s},
+		{name: "gpu-missing", fault: span{0, 20 * s},
 			symptom: `gpu_node_devices{$n,state="missing"} == 1`, within: started,
 			script: "at 0s gpu 0 remove\nat 20s gpu 0 restore\n",
 			assertions: together(one(never(0, 20*s, "gpu_power_watts{$a}")), is(started, 20*s, "gpu_node_devices{$n,state=\"up\"}", 1),
 				is(66*s, ended, "gpu_device_up{$a}", 1)),
 			fires: []string{"GPUUnavailable"}, mayFire: []string{"GPUAllocationUnknown", "GPUMissing"}},
-		{name: "call-hangs", summary: "a call never returns", fault: down, symptom: "gpu_device_up{$a} == 0",
+		{name: "call-hangs", fault: down, symptom: "gpu_device_up{$a} == 0",
 			script: "at 15s gpu 0 hang FieldValues\nat 40s gpu 0 restore\n",
 			steps: []step{{38 * s, func(s *run) error {
 				if n := s.node.Control.Hanging(); n != 1 {
@@ -247,14 +250,14 @@ func table() []row {
 			assertions: together(valuesEnd("$a", 21*s, 40*s, 52*s), allocated(started, ended),
 				is(22*s, 38*s, `gpu_node_devices{$n,state="failed"}`, 1)),
 			fires: []string{"GPUUnavailable a"}},
-		{name: "call-hangs-at-end", summary: "a call never returns", fault: span{15 * s, ended}, symptom: "gpu_device_up{$a} == 0",
+		{name: "call-hangs-at-end", fault: span{15 * s, ended}, symptom: "gpu_device_up{$a} == 0",
 			stays: true, restarts: true, noNeighbor: true,
 			script: "at 15s gpu 0 hang *\n",
 			steps:  []step{{50 * s, stopsAtOnce}},
 			assertions: together(valuesEnd("$a", 21*s, 48*s, 90*s)[:1], is(started, 48*s, "gpu_device_up{$b}", 1),
 				one(never(53*s, ended, "gpu_device_up{$b}"))),
 			fires: []string{"GPUUnavailable a", "GPUExporterDown"}},
-		{name: "call-refused", summary: "any single call is refused, hangs, or returns garbage, from the start or later", fault: down,
+		{name: "call-refused", fault: down,
 			symptom: `rate(gpu_exporter_call_errors_total{$n}[3s]) > 0`,
 			script: "at 15s gpu 0 Temperature[gpu] = !UNKNOWN\nat 15s gpu 0 TemperatureV = !UNKNOWN\nat 40s gpu 0 Temperature[gpu] = " +
 				"default\nat 40s gpu 0 TemperatureV = default\n",
@@ -262,12 +265,12 @@ func table() []row {
 				always(46*s, ended, `gpu_temperature_celsius{$a,sensor="gpu"}`), always(started, ended, "gpu_power_watts{$a}")),
 				is(started, ended, "gpu_device_up{$a}", 1), allocated(started, ended)),
 			fires: []string{"GPUExporterNVMLErrors"}},
-		{name: "driver-old", summary: "an old driver lacks calls", fault: usual,
+		{name: "driver-old", fault: usual,
 			scenario: strings.NewReplacer("symbols R580", "symbols R470", "580.105.08", "470.256.02").Replace(devs),
 			assertions: together(is(started, ended, "gpu_device_up{$a}", 1), allocated(started, ended),
 				one(never(0, ended, "gpu_memory_reserved_bytes{$n}"), never(0, ended, "gpu_recovery_action{$n}"),
 					always(started, ended, "gpu_memory_total_bytes{$a}"), never(0, ended, "gpu_exporter_call_errors_total{$n}")))},
-		{name: "implausible", summary: "a value cannot be true", fault: down,
+		{name: "implausible", fault: down,
 			symptom: `rate(gpu_exporter_rejected_values_total{$n}[3s]) > 0`,
 			script: implausible("at 15s", map[string]string{"UtilizationRates": "gpu=808334905 memory=3", "Samples[gpu]": "808334905",
 				"ProcessUtilization": "sm=808334905", "PowerUsage": "0xffffffff",
@@ -286,36 +289,36 @@ func table() []row {
 					"min_over_time(gpu_energy_joules_total{$a}[$w]) " +
 					"> 62 * 700"}),
 				is(started, ended, "gpu_device_up{$a}", 1), allocated(started, ended))},
-		{name: "kubelet-down", summary: "the kubelet is down, slow, refuses, or returns garbage or nothing", fault: down, symptom: joinDown,
+		{name: "kubelet-down", fault: down, symptom: joinDown,
 			steps:      kubeletDown(down, 0),
 			assertions: allocated(started, ended), fires: []string{"GPUExporterSourceDown podresources"}},
-		{name: "kubelet-gone", summary: "the kubelet is down, slow, refuses, or returns garbage or nothing", fault: down,
+		{name: "kubelet-gone", fault: down,
 			symptom: "absent(gpu_allocation_ratio{$b})", within: 14 * s, steps: kubeletDown(down, 0),
 			flags: []string{"--kubelet.max-age=8s"},
 			assertions: together(allocated(started, 20*s), one(never(28*s, 40*s, "gpu_allocation_ratio{$n}"),
 				never(28*s, 40*s, "gpu_container_allocation_ratio{$n}"), always(started, ended, "gpu_power_watts{$a}")),
 				allocated(50*s, ended)),
 			fires: []string{"GPUExporterSourceDown podresources"}},
-		{name: "kubelet-hangs", summary: "the kubelet is down, slow, refuses, or returns garbage or nothing", fault: down,
+		{name: "kubelet-hangs", fault: down,
 			symptom: joinDown, within: 10 * s, steps: kubeletFault(down, standin.KubeletFault{Hang: true}),
 			assertions: allocated(started, ended), fires: []string{"GPUExporterSourceDown podresources"}},
-		{name: "kubelet-slow", summary: "the kubelet is down, slow, refuses, or returns garbage or nothing", fault: down,
+		{name: "kubelet-slow", fault: down,
 			symptom: `gpu_exporter_source_duration_seconds{$n,source="podresources"} > 1.5`,
 			steps:   kubeletFault(down, standin.KubeletFault{Delay: 2 * s}), within: 10 * s, assertions: allocated(started, ended)},
-		{name: "kubelet-exhausted", summary: "the kubelet is down, slow, refuses, or returns garbage or nothing", fault: down,
+		{name: "kubelet-exhausted", fault: down,
 			symptom: joinDown, steps: kubeletFault(down, standin.KubeletFault{Exhausted: true}),
 			assertions: allocated(started, ended), fires: []string{"GPUExporterSourceDown podresources"}},
-		{name: "kubelet-garbage", summary: "the kubelet is down, slow, refuses, or returns garbage or nothing", fault: down,
+		{name: "kubelet-garbage", fault: down,
 			symptom: joinDown, steps: kubeletFault(down, standin.KubeletFault{Garbage: true}),
 			assertions: allocated(started, ended), fires: []string{"GPUExporterSourceDown podresources"}},
-		{name: "kubelet-huge", summary: "the kubelet is down, slow, refuses, or returns garbage or nothing", fault: down,
+		{name: "kubelet-huge", fault: down,
 			steps: kubeletFault(down, standin.KubeletFault{Padding: 20 << 20}),
 			// So much is read; what is more than 64 MiB is refused, which is a test of podmap.
 			assertions: allocated(started, ended)},
-		{name: "kubelet-restarted", summary: "the kubelet is down, slow, refuses, or returns garbage or nothing",
+		{name: "kubelet-restarted",
 			fault: span{15 * s, 20 * s}, symptom: joinDown, steps: kubeletDown(span{15 * s, 20 * s}, 1),
 			assertions: allocated(started, ended), mayFire: []string{"GPUExporterSourceDown podresources"}},
-		{name: "ids-unknown", summary: "device IDs that do not identify a GPU", fault: down,
+		{name: "ids-unknown", fault: down,
 			symptom: "sum by (node) (gpu_container_unresolved_devices{$n}) == 2",
 			pods:    strings.Replace(twoPods, "pod ml/train-0", "#", 1), others: []string{"b ml/train-1"},
 			steps: []step{{15 * s, func(s *run) error {
@@ -325,8 +328,7 @@ func table() []row {
 			assertions: together(is(started, 14*s, "gpu_allocation_ratio{$a}", 0), one(never(20*s, 40*s, "gpu_allocation_ratio{$a}")),
 				is(started, ended, "gpu_allocation_ratio{$b}", 1), is(48*s, ended, "gpu_allocation_ratio{$a}", 0)),
 			fires: []string{"GPUAllocationUnknown"}, mayFire: []string{"GPUUsedWithoutAllocation", "GPUUsedWithoutAllocation a"}},
-		{name: "pid-reused", summary: "a process exits, its cgroup file is garbage, its PID is reused, or a pod creates cgroups with " +
-			"the names of another", fault: span{16 * s, 20 * s},
+		{name: "pid-reused", fault: span{16 * s, 20 * s},
 			scenario: sharedGPU("process gpu=0 pid=103 memory=1GiB busy=0%\nprocess gpu=0 pid=100 memory=20GiB busy=50% period=1s " +
 				"to=16s\nprocess gpu=0 pid=101 memory=10GiB busy=10% period=1s\nprocess gpu=0 pid=100 memory=20GiB busy=50% period=1s " +
 				"from=20s\n"),
@@ -337,8 +339,7 @@ func table() []row {
 				grows(22*s, ended, `gpu_container_busy_seconds_total{$a,pod="p"}`, 0, 0.5),
 				grows(22*s, ended, `gpu_container_busy_seconds_total{$a,pod="q"}`, 20, 34),
 				one(assertion{24 * s, ended, `(gpu_container_memory_used_bytes{$a,pod="q"} < 29 * 2^30)[$w:1s]`}))},
-		{name: "cgroup-garbage", summary: "a process exits, its cgroup file is garbage, its PID is reused, or a pod creates cgroups with " +
-			"the names of another", fault: span{16 * s, 20 * s},
+		{name: "cgroup-garbage", fault: span{16 * s, 20 * s},
 			scenario: sharedGPU("process gpu=0 pid=103 memory=1GiB busy=0%\nprocess gpu=0 pid=100 memory=20GiB busy=50% period=1s " +
 				"to=16s\nprocess gpu=0 pid=101 memory=10GiB busy=10% period=1s\nprocess gpu=0 pid=102 memory=20GiB busy=50% period=1s " +
 				"from=20s\n"),
@@ -357,7 +358,7 @@ func table() []row {
 					assertion{22 * s, ended,
 						`sum by (node) (max_over_time(gpu_unattributed_busy_seconds_total{$a}[$w]) - ` +
 							`min_over_time(gpu_unattributed_busy_seconds_total{$a}[$w])) < 18`}))},
-		{name: "xids", summary: "XIDs in storms, from two sources", fault: span{15 * s, 30 * s},
+		{name: "xids", fault: span{15 * s, 30 * s},
 			symptom: `gpu_xid_events_total{$a,xid="95"} > 0`, stays: true,
 			script: "at 15s gpu 0 xid 95\nat 19s gpu 0 xid 95\nat 23s gpu 0 xid 95\nat 23s gpu 0 xid 95\nat 27s gpu 0 xid 31\n",
 			before: func(s *run) error {
@@ -370,7 +371,26 @@ func table() []row {
 				is(35*s, ended, `gpu_xid_events_total{$a,xid="31"}`, 1), is(35*s, ended, `gpu_xid_events_total{$b,xid="119"}`, 1),
 				is(started, ended, "gpu_device_up{$a}", 1), allocated(started, ended)),
 			fires: []string{"GPUXIDFatal a 95", "GPUXIDFatal b 119", "GPUXIDApplication a 31"}},
-		{name: "sigterm", summary: "SIGTERM", fault: down, symptom: "up{$n} == 0", restarts: true, noNeighbor: true,
+		{name: "exporter-stopped", fault: down, symptom: "up{$n} == 0", within: 3 * s, noNeighbor: true,
+			steps: []step{{15 * s, signal(syscall.SIGSTOP)}, {40 * s, signal(syscall.SIGCONT)}},
+			// No second is lost, and the driver's samples and counters have what was done meanwhile.
+			assertions: together(one(assertion{12 * s, 60 * s, "abs(sum by (node, uuid) (gpu_time_seconds_total{$n}) - " +
+				"sum by (node, uuid) (gpu_time_seconds_total{$n} offset 47s) - 47) > 4"}),
+				grows(12*s, 60*s, "gpu_busy_seconds_total{$a}", 0.4*48, 0.9*48)[1:], allocated(50*s, ended)),
+			fires: []string{"GPUExporterDown"}},
+		{name: "exporter-killed", fault: down, restarts: true, noNeighbor: true,
+			steps: kills(down, 4),
+			assertions: together(one(assertion{started, ended, "resets(gpu_energy_joules_total{$n}[$w]) > 0"}),
+				is(55*s, ended, "gpu_device_up{$a}", 1), allocated(55*s, ended)),
+			mayFire: []string{"GPUExporterDown"}},
+		{name: "proc-hangs", fault: down, symptom: `gpu_exporter_source_up{$n,source="processes"} == 0`, within: 12 * s,
+			scenario: sharedGPU("process gpu=0 pid=103 memory=1GiB busy=0%\nprocess gpu=0 pid=100 memory=20GiB busy=50% period=1s\n" +
+				"process gpu=0 pid=101 memory=10GiB busy=10% period=1s\n"),
+			pods: sharedPods, others: containers, steps: hungEntry(down, 103),
+			assertions: together(is(started, ended, "gpu_device_up{$a}", 1),
+				grows(started, ended, `gpu_container_busy_seconds_total{$a,pod="p"}`, 20, 34)),
+			fires: []string{"GPUExporterSourceDown processes"}},
+		{name: "sigterm", fault: down, symptom: "up{$n} == 0", restarts: true, noNeighbor: true,
 			steps: []step{{15 * s, stopsAtOnce}, {40 * s, func(s *run) error {
 				if n := s.node.Control.Sessions(); n != 0 {
 					return fmt.Errorf("%d sessions of the driver are left open", n)
@@ -384,7 +404,8 @@ func table() []row {
 	}
 }
 
-// TestTableIsWhole: each promise of the documentation is played, and what is played is promised.
+// TestTableIsWhole: each promise of the documentation is kept by a kind of failure, or names its test; each kind is of a promise,
+// and is simulated; each row is of one kind.
 func TestTableIsWhole(t *testing.T) {
 	text := must.Read(t, filepath.Join("..", "..", "docs", "testing.md"))
 	_, after, found := strings.Cut(text, "| what happens | what you see |\n|---|---|\n")
@@ -392,18 +413,74 @@ func TestTableIsWhole(t *testing.T) {
 	if !found || !ended {
 		t.Fatal("docs/testing.md has no table of what is promised")
 	}
-	played := map[string]bool{}
+	kept, kinds := map[string]bool{}, map[string]int{}
+	for _, k := range faultkinds.All {
+		if kept[k.Promise] = true; !strings.Contains(promised, "| "+k.Promise+" |") {
+			t.Errorf("%q is no row of docs/testing.md", k.Promise)
+		}
+		if k.Name == "" && len(k.Rows) == 0 {
+			t.Errorf("nothing simulates %q", k.Promise)
+		}
+		for _, r := range k.Rows {
+			kinds[r]++
+		}
+	}
 	for _, r := range table() {
-		played[r.summary] = true
-		if !strings.Contains(promised, "| "+r.summary+" |") {
-			t.Errorf("%s: %q is no row of docs/testing.md", r.name, r.summary)
+		if kinds[r.name]--; kinds[r.name] != 0 {
+			t.Errorf("%s is not of one kind", r.name)
+		}
+	}
+	for name, n := range kinds {
+		if n != 0 {
+			t.Errorf("there is no row %s", name)
 		}
 	}
 	for line := range strings.Lines(promised) {
-		if what := strings.Split(line, " | ")[0]; !played[strings.TrimPrefix(what, "| ")] && !strings.Contains(line, "`Test") {
-			t.Errorf("docs/testing.md promises something for %q, and no row plays it, nor does it name a test", what)
+		if what := strings.Split(line, " | ")[0]; !kept[strings.TrimPrefix(what, "| ")] && !strings.Contains(line, "`Test") {
+			t.Errorf("docs/testing.md promises something for %q, and no kind of failure keeps it, nor does it name a test", what)
 		}
 	}
+}
+
+// signal sends the exporter a signal.
+func signal(sig syscall.Signal) func(*run) error {
+	return func(s *run) error { return syscall.Kill(s.exporter.PID, sig) }
+}
+
+// kills ends the exporter so many times without notice, at times that the seed decides, and starts it again at once.
+func kills(during span, n int) (steps []step) {
+	for range n {
+		at := during.from + time.Duration(random.Int64N(int64(during.to-during.from)))
+		steps = append(steps, step{at, func(s *run) error {
+			if err := syscall.Kill(s.exporter.PID, syscall.SIGKILL); err != nil {
+				return err
+			}
+			<-s.exporter.Done
+			s.start()
+			return nil
+		}})
+	}
+	slices.SortFunc(steps, func(a, b step) int { return cmp.Compare(a.at, b.at) })
+	return steps
+}
+
+// hungEntry has the cgroup file of a PID never respond, until it does.
+func hungEntry(during span, pid int) []step {
+	path := func(s *run) string { return filepath.Join(s.node.Trees.Procfs, fmt.Sprint(pid), "cgroup") }
+	var was []byte
+	return []step{{during.from, func(s *run) (err error) {
+		if was, err = os.ReadFile(path(s)); err != nil {
+			return err
+		}
+		return errors.Join(os.Remove(path(s)), syscall.Mkfifo(path(s), 0o644))
+	}}, {during.to, func(s *run) error {
+		fifo, err := os.OpenFile(path(s), os.O_RDWR|syscall.O_NONBLOCK, 0)
+		if err != nil {
+			return err
+		}
+		_, err = fifo.Write(was)
+		return errors.Join(err, os.Remove(path(s)), os.WriteFile(path(s), was, 0o644), fifo.Close())
+	}}}
 }
 
 // repod has the kubelet list other pods beside those of the row.

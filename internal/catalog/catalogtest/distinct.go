@@ -38,7 +38,23 @@ func DistinctView() *gpu.View {
 		fabric := s.Fabric.Or(gpu.Fabric{})
 		fabric.State, fabric.Health = gpu.FabricStates[i+1], gpu.FabricHealths[i+1]
 		s.Fabric = gpu.Some(fabric)
-		c.Medium.Or(nil).ClockEvents = gpu.Some(1 << (2 * i))
+		m := c.Medium.Or(nil)
+		m.ClockEvents, m.ECC, s.TemperatureLimits = gpu.Some(1<<(2*i)), nil, nil
+		for _, severity := range []gpu.ECCSeverity{gpu.ECCCorrected, gpu.ECCUncorrected} {
+			for _, memory := range []gpu.ECCMemory{gpu.ECCAll, gpu.ECCDRAM, gpu.ECCSRAM, gpu.ECCL1, gpu.ECCL2, gpu.ECCRegisterFile,
+				gpu.ECCTextureMemory, gpu.ECCTextureShared, gpu.ECCCBU} {
+				e := gpu.ECCCount{}
+				f.fill(reflect.ValueOf(&e).Elem(), 0)
+				e.Severity, e.Memory = severity, memory
+				m.ECC = append(m.ECC, e)
+			}
+		}
+		for _, limit := range []gpu.TemperatureLimit{gpu.LimitSlowdown, gpu.LimitShutdown, gpu.LimitMaxOperating} {
+			for _, sensor := range []gpu.Sensor{gpu.SensorGPU, gpu.SensorMemory} {
+				f.n++
+				s.TemperatureLimits = append(s.TemperatureLimits, gpu.TemperatureThreshold{Sensor: sensor, Limit: limit, Value: gpu.Celsius(f.n)})
+			}
+		}
 	}
 	v.Containers[1].Ended = true // its counters stay, its gauges do not
 	for i := range v.Features {
