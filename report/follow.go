@@ -1,13 +1,16 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
 	"github.com/gpu-exporter/gpu-exporter/report/demand"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/replay"
+	"github.com/gpu-exporter/gpu-exporter/report/series"
 )
 
 // follow changes the pods of a workload as its advice says.
@@ -85,8 +88,10 @@ func (a *analysis) refute(f *fleet, groups []*fleetNodes, found []*finding) {
 		}
 		before, budget := placed(false), a.opt.Advice.Budget
 		for again := true; again; {
-			again = false
 			after, replays := placed(true), map[*finding]*document.Replay{}
+			if again = a.crowds(byGroup[g.key], before, after); again {
+				continue
+			}
 			for _, x := range byGroup[g.key] {
 				r, was := after[x.row.ID], before[x.row.ID]
 				if !x.follows() || r == nil {
@@ -119,10 +124,60 @@ func (a *analysis) refute(f *fleet, groups []*fleetNodes, found []*finding) {
 	}
 }
 
+// crowds withdraws the advice to share GPUs if the nodes that are set aside for it make pods of workloads without advice wait.
+func (a *analysis) crowds(found []*finding, before, after map[string]*replay.Result) (withdrawn bool) {
+	wait := ""
+	for _, x := range found {
+		r, was := after[x.row.ID], before[x.row.ID]
+		if !x.follows() && r != nil && (r.Unplaced > was.Unplaced || r.Waited > was.Waited+a.opt.Advice.Budget*r.Requested) {
+			wait = x.row.ID
+		}
+	}
+	for _, x := range found {
+		if wait != "" && x.row.Advice == document.AdviseShare {
+			x.row.Advice, x.row.NoAdvice, x.advice, withdrawn = "", "refuted_by_replay", nil, true
+			x.row.NoAdviceReason = "a device plugin shares all GPUs of a node or none: with nodes set aside for it, pods of " + wait +
+				" would have waited"
+		}
+	}
+	return withdrawn
+}
+
+// setAside marks the nodes, least used first, that shared GPUs take: a device plugin shares all GPUs of a node or none.
+// own has the GPU-steps of the pods that will share, by node: they leave it.
+func (g *fleetNodes) setAside(nodes []replay.Node, pods []replay.Pod, own map[string]float64, steps int) {
+	need := map[string]*series.Track{}
+	for _, p := range pods {
+		for k := p.From; k < p.To && p.Fraction > 0; k++ {
+			entry(need, p.Class).Add(k, p.Fraction)
+		}
+	}
+	slices.SortStableFunc(nodes, func(x, y replay.Node) int {
+		return cmp.Compare(over(g.Used[x.ID]-own[x.ID], float64(x.GPUs)), over(g.Used[y.ID]-own[y.ID], float64(y.GPUs)))
+	})
+	for class, t := range need {
+		gpus := math.Ceil(t.Values(0, steps).Top() - 1e-3)
+		for i := range nodes {
+			if n := &nodes[i]; n.Class == class && n.Offers == replay.Whole && gpus > 0 {
+				n.Offers = replay.Sliced
+				gpus -= float64(n.GPUs)
+			}
+		}
+	}
+	slices.SortStableFunc(nodes, func(x, y replay.Node) int { return cmp.Compare(x.ID, y.ID) })
+}
+
 // placement are the nodes of a model, and all pods of the period on them, with or without the advice on workloads followed.
 func (a *analysis) placement(f *fleet, g *fleetNodes, found []*finding, advised bool) ([]replay.Node, []replay.Pod) {
 	pods, nodes := slices.Concat(g.broken, g.unknown), slices.Clone(g.Nodes)
+	var shared []replay.Pod // by advice
+	own := map[string]float64{}
 	for _, x := range found {
+		for _, r := range x.runs {
+			if advised && x.row.Advice == document.AdviseShare {
+				own[r.node] += r.share * float64(r.To-r.From)
+			}
+		}
 		list := x.replaced
 		if !advised || !x.follows() {
 			list = nil
@@ -138,13 +193,14 @@ func (a *analysis) placement(f *fleet, g *fleetNodes, found []*finding, advised 
 			if n != nil && x.row.Cluster == g.key.cluster && x.row.Model == g.key.model {
 				p.Class = f.class(n)
 				pods = append(pods, p)
+				if advised && x.row.Advice == document.AdviseShare {
+					shared = append(shared, p)
+				}
 			}
 		}
 	}
-	for i := range nodes {
-		if advised && nodes[i].Offers == replay.Whole {
-			nodes[i].Offers = replay.Spare // a device plugin shares all GPUs of a node or none
-		}
+	if advised {
+		g.setAside(nodes, shared, own, a.p.Steps())
 	}
 	return nodes, pods
 }

@@ -34,7 +34,6 @@ const (
 	Mixed  Offer = iota // whole GPUs, MIG devices and parts of time-sliced GPUs
 	Whole               // whole GPUs and MIG devices
 	Sliced              // parts of time-sliced GPUs
-	Spare               // parts, if one is placed while the node has no pods, and whole GPUs otherwise
 )
 
 // Shape is what a pod occupies of a GPU: all of it, a fraction, or the slots of a MIG profile.
@@ -116,8 +115,6 @@ func (m *machine) takes(p *Pod) bool {
 		return false
 	case p.Unknown:
 	case m.Offers == Whole && part, m.Offers == Sliced && !part:
-		return false
-	case m.Offers == Spare && slices.ContainsFunc(m.pods, func(o *Pod) bool { return part != (o.Fraction > 0) }):
 		return false
 	}
 	return p.Apart == "" || !slices.ContainsFunc(m.pods, func(o *Pod) bool { return o.Apart == p.Apart })
