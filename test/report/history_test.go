@@ -78,12 +78,12 @@ func read(name string) bool {
 		"workload:gpu_last_busy_timestamp_seconds:max", "workload:gpu_pods:count"}, name)
 }
 
-// record adds what the shipped recording rules would have made of the history.
-func (p programs) record(t *testing.T, dir string, from, to time.Time) {
+// recorded are the rules whose records the report reads. A rule that reads another needs it to exist: the owners of pods and the models of
+// GPUs come first.
+func recorded(t *testing.T) (files []string) {
 	t.Helper()
 	groups, err := alerts.Default().RecordingRules()
 	must.OK(t, err)
-	// A rule that reads another needs it to exist: the owners of pods and the models of GPUs come first.
 	steps := []alerts.RuleGroup{{Name: "first"}, {Name: "others"}}
 	n := 0
 	for _, g := range groups {
@@ -101,10 +101,19 @@ func (p programs) record(t *testing.T, dir string, from, to time.Time) {
 	if n < 18 {
 		t.Fatalf("only %d of the records that the report reads are shipped", n)
 	}
-	start := time.Now()
 	for _, step := range steps {
-		file, out := filepath.Join(t.TempDir(), "rules.yaml"), t.TempDir()
+		file := filepath.Join(t.TempDir(), step.Name+".yaml")
 		must.OK(t, os.WriteFile(file, []byte(alerts.RulesFile([]alerts.RuleGroup{step})), 0o600))
+		files = append(files, file)
+	}
+	return files
+}
+
+// record adds what the shipped recording rules would have made of the history.
+func (p programs) record(t *testing.T, dir string, from, to time.Time) {
+	t.Helper()
+	for _, file := range recorded(t) {
+		out := t.TempDir()
 		url, stop := p.serve(t, dir)
 		text, err := exec.Command(p.promtool, "tsdb", "create-blocks-from", "rules", "--start="+from.Format(time.RFC3339),
 			"--end="+to.Format(time.RFC3339), "--url="+url, "--eval-interval=60s", "--output-dir="+out, file).CombinedOutput()
@@ -118,7 +127,20 @@ func (p programs) record(t *testing.T, dir string, from, to time.Time) {
 			must.OK(t, os.Rename(filepath.Join(out, e.Name()), filepath.Join(dir, e.Name())))
 		}
 	}
-	t.Logf("%d rules over %v in %v", n, to.Sub(from), time.Since(start).Round(time.Second))
+}
+
+// replay does the same in a VictoriaMetrics.
+func (p programs) replay(t *testing.T, url string, from, to time.Time) {
+	t.Helper()
+	for _, file := range recorded(t) {
+		text, err := exec.Command(servers.Build(t, servers.VMAlert), "-rule="+file, "-datasource.url="+url, "-remoteWrite.url="+url,
+			"-evaluationInterval=60s", "-replay.timeFrom="+from.Format(time.RFC3339), "-replay.timeTo="+to.Format(time.RFC3339),
+			"-replay.disableProgressBar", "-replay.rulesDelay=0s", "-remoteWrite.flushInterval=100ms").CombinedOutput()
+		if err != nil {
+			t.Fatalf("vmalert: %v\n%s", err, text)
+		}
+		servers.Within(t, time.Minute, "flush of VictoriaMetrics", servers.Answers(url+"/internal/force_flush"))
+	}
 }
 
 // run runs the report and reads its JSON.

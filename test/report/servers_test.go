@@ -45,7 +45,8 @@ func TestServersAgree(t *testing.T) {
 	url, _ := p.serve(t, dir)
 	args := []string{"--from=" + from.Format(time.RFC3339), "--to=" + to.Format(time.RFC3339), "--now=" + to.Format(time.RFC3339)}
 	a := p.run(t, url, args...)
-	b := p.run(t, victoria(t, p, f, from.Add(-10*time.Minute), to), args...)
+	url = victoria(t, p, f, from.Add(-10*time.Minute), to)
+	b := p.run(t, url, args...)
 	for c := document.State(0); c < document.StateCount; c++ {
 		x, y := a.Fleet.States.Of(c), b.Fleet.States.Of(c)
 		t.Logf("%-12s Prometheus %8.2f, VictoriaMetrics %8.2f GPU-hours", c, x, y)
