@@ -71,7 +71,7 @@ func (r *reader) dcgm(ctx context.Context) (*fleet, *gpuFacts, []*space, error) 
 			"scrapes it, and that DCGM_FI_DEV_GPU_UTIL is among its counters")
 	}
 	h := &dcgmHistory{reader: r, gpus: map[gpuKey]*dcgmGPU{}, series: map[dcgmKey]*dcgmSeries{}, spaces: map[string]*space{}}
-	if err := h.targets(ctx); err != nil {
+	if err := h.targets(ctx, names); err != nil {
 		return nil, nil, nil, err
 	}
 	if err := h.readAll(ctx); err != nil {
@@ -120,9 +120,17 @@ func (r *reader) dcgm(ctx context.Context) (*fleet, *gpuFacts, []*space, error) 
 // dcgmTarget is a scrape target: a series that does not honor labels has its pod instead of the workload's.
 type dcgmTarget struct{ job, namespace, pod string }
 
-// targets reads which pods are scraped.
-func (h *dcgmHistory) targets(ctx context.Context) error {
+// targets reads which pods are scraped. A job with a series that has the label exported_pod does not honor labels: where there is no up,
+// as after federation, its other pods are the exporter's, too.
+func (h *dcgmHistory) targets(ctx context.Context, names []string) error {
 	h.exporters = map[dcgmTarget]bool{}
+	for _, name := range names {
+		err := h.coarse(ctx, day, "group", "last", h.q.Select(name, `exported_pod!=""`), []string{"job"},
+			func(l prom.Labels, _ series.Span, _ float64) { h.exporters[dcgmTarget{job: l.Get("job")}] = true })
+		if err != nil {
+			return err
+		}
+	}
 	if !h.has["up"] {
 		return nil
 	}
@@ -219,7 +227,8 @@ func (h *dcgmHistory) find(l prom.Labels) (*dcgmGPU, *dcgmSeries) {
 	namespace, pod := l.Get("exported_namespace"), l.Get("exported_pod")
 	if pod == "" {
 		namespace, pod = l.Get("namespace"), l.Get("pod")
-		if h.exporters[dcgmTarget{l.Get("job"), namespace, pod}] || strings.Contains(pod, "dcgm-exporter") ||
+		job := l.Get("job")
+		if h.exporters[dcgmTarget{job, namespace, pod}] || h.exporters[dcgmTarget{job: job}] || strings.Contains(pod, "dcgm-exporter") ||
 			strings.Contains(pod, "dcgm_exporter") {
 			namespace, pod = "", "" // the exporter's own
 		}

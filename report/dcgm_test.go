@@ -52,6 +52,11 @@ func TestDCGMUpgradedInTheWindow(t *testing.T) {
 // A fleet of MIG devices alone: activity is that of the instances, allocation that of their pods. Series that do not
 // honor labels have the exporter's pod, whatever it is called.
 func TestMIGOfDCGM(t *testing.T) {
+	t.Run("up", func(t *testing.T) { migOfDCGM(t, true) })
+	t.Run("federated", func(t *testing.T) { migOfDCGM(t, false) })
+}
+
+func migOfDCGM(t *testing.T, up bool) {
 	var s scene
 	l := func(instance, profile, pod string) map[string]string {
 		m := map[string]string{"Hostname": "n1", "UUID": "a", "modelName": "NVIDIA A100-SXM4-80GB", "GPU_I_ID": instance, "job": "metrics",
@@ -61,7 +66,9 @@ func TestMIGOfDCGM(t *testing.T) {
 		}
 		return m
 	}
-	s.add("up", map[string]string{"job": "metrics", "namespace": "monitoring", "pod": "gpu-metrics-x"}, constant(1))
+	if up {
+		s.add("up", map[string]string{"job": "metrics", "namespace": "monitoring", "pod": "gpu-metrics-x"}, constant(1))
+	}
 	s.add("DCGM_FI_PROF_GR_ENGINE_ACTIVE", l("1", "3g.40gb", "train-0"), constant(0.5))
 	s.add("DCGM_FI_PROF_GR_ENGINE_ACTIVE", l("2", "2g.20gb", "idle-0"), constant(0))
 	s.add("DCGM_FI_PROF_GR_ENGINE_ACTIVE", l("3", "1g.10gb", ""), constant(0))

@@ -262,6 +262,7 @@ func (y *tally) judge(t *testing.T, seed uint64, n int) {
 		}
 	}
 	s.node("n1", h100, gpus, states{"busy": gpus}, nil)
+	s.node("n2", h100, 32, states{"unallocated": 32}, nil) // may be set aside for shared GPUs
 	d := s.must(t, func(o *Options) { o.To, o.Now, o.Step = now, now, unseenStep })
 	advice := map[string]*document.Advice{}
 	for i := range d.Advice {

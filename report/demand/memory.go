@@ -9,7 +9,7 @@ import (
 // What the memory of a workload indicates.
 const (
 	Needed       = "needed"       // it falls again: the peak is needed
-	Cache        = "cache"        // it grew and never fell
+	Cache        = "cache"        // it grew in several steps and never fell
 	Preallocated = "preallocated" // nearly all, or the part that a framework takes, and always the same
 )
 
@@ -32,7 +32,7 @@ func Memory(tracks []*series.Track, p series.Period, sorted series.Sample, avail
 		return Preallocated, 0
 	}
 	// After the first hour, in which weights are loaded: the lowest is the floor of what grows later.
-	floor, fell := 0.0, false
+	floor, fell, rise := 0.0, false, 0.0
 	for _, x := range tracks {
 		start, highest, first := x.From+p.PerHour(), 0.0, 0.0
 		for k, v := range x.All() {
@@ -44,11 +44,15 @@ func Memory(tracks []*series.Track, p series.Period, sorted series.Sample, avail
 			case v < 0.95*highest && k < x.End()-p.PerHour():
 				fell = true
 			}
+			if highest > 0 {
+				rise = max(rise, v-highest)
+			}
 			highest = max(highest, v)
 		}
 		floor = max(floor, first)
 	}
-	if peak := sorted.Top(); !fell && floor > 0 && peak > 1.2*floor && p.Duration(len(sorted)) >= 24*time.Hour {
+	// What comes in one step is loaded, and needed: a cache grows in many.
+	if peak := sorted.Top(); !fell && floor > 0 && peak > 1.2*floor && rise < (peak-floor)/2 && p.Duration(len(sorted)) >= 24*time.Hour {
 		return Cache, floor
 	}
 	return Needed, sorted.Top()

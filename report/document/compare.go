@@ -35,19 +35,26 @@ func (d *Document) Compare(before *Document) {
 	if len(d.Groups) > 0 && d.GroupLabel == before.GroupLabel {
 		old, now = before.Groups, d.Groups
 	}
-	name := func(a *Account) string { return a.Cluster + "/" + a.Namespace + a.Group }
+	several := len(d.Clusters) > 1 || len(before.Clusters) > 1
+	key := func(a *Account) string { return a.Cluster + "/" + a.Namespace + a.Group }
+	name := func(a *Account) string {
+		if several && a.Cluster != "" {
+			return a.Cluster + " / " + a.Namespace
+		}
+		return a.Namespace + a.Group
+	}
 	earlier := map[string]*Account{}
 	for i := range old {
-		earlier[name(&old[i])] = &old[i]
+		earlier[key(&old[i])] = &old[i]
 	}
 	for i := range now {
 		a := &now[i]
-		add(a.Namespace+a.Group, earlier[name(a)], a)
-		delete(earlier, name(a))
+		add(name(a), earlier[key(a)], a)
+		delete(earlier, key(a))
 	}
 	for i := range old {
-		if a := &old[i]; earlier[name(a)] != nil {
-			add(a.Namespace+a.Group, a, nil)
+		if a := &old[i]; earlier[key(a)] != nil {
+			add(name(a), a, nil)
 		}
 	}
 	missing := func(in, from []Advice) (out []string) {

@@ -2,6 +2,7 @@ package document
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -244,5 +245,19 @@ func TestStates(t *testing.T) {
 	twice := s
 	if twice.Plus(s, 2); twice.Sum() != 3*127 || twice.Gap != 6 {
 		t.Errorf("%+v", twice)
+	}
+}
+
+// Namespaces of equal names in two clusters are two rows with the clusters' names.
+func TestCompareClusters(t *testing.T) {
+	d := &Document{Period: Span{Hours: 24}, Clusters: []Account{{Cluster: "x"}, {Cluster: "y"}},
+		Namespaces: []Account{{Cluster: "x", Namespace: "a", Hours: 1}, {Cluster: "y", Namespace: "a", Hours: 2}}}
+	d.Compare(&Document{Period: Span{Hours: 24}, Namespaces: []Account{{Cluster: "y", Namespace: "a", Hours: 4}, {Cluster: "z", Namespace: "a"}}})
+	var got []string
+	for _, c := range d.Comparison.Changes {
+		got = append(got, fmt.Sprint(c.Name, " ", c.HoursBefore, " ", c.Hours))
+	}
+	if want := []string{"fleet 0 0", "x / a 0 1", "y / a 4 2", "z / a 0 0"}; !slices.Equal(got, want) {
+		t.Errorf("%q", got)
 	}
 }

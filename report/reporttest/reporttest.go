@@ -64,7 +64,7 @@ func (s *Server) Add(name string, at At, pairs ...string) {
 
 var (
 	nameRegexp = regexp.MustCompile(`__name__=~"([^"]+)"`)
-	matcher    = regexp.MustCompile(`(\w+)=("(?:[^"\\]|\\.)*")`)
+	matcher    = regexp.MustCompile(`(\w+)(!?)=("(?:[^"\\]|\\.)*")`)
 	grouping   = regexp.MustCompile(`^(?:max\()?(sum|max|count|group|avg) by \(([^)]*)\)`)
 	metric     = regexp.MustCompile(`[a-zA-Z_:][a-zA-Z0-9_:]*`)
 	once       = regexp.MustCompile(`max by \(([^)]*__name__[^)]*)\)`)
@@ -156,10 +156,13 @@ func (s *Server) matching(query string) map[string]*group {
 	}
 	// Only the matchers of the first selector count, not those of joined metrics.
 	selector, _, _ := strings.Cut(query, "}")
-	wanted := map[string]string{}
+	wanted, unwanted := map[string]string{}, map[string]string{}
 	for _, m := range matcher.FindAllStringSubmatch(selector, -1) {
-		if m[1] != "__name__" {
-			wanted[m[1]], _ = strconv.Unquote(m[2])
+		switch {
+		case m[2] != "":
+			unwanted[m[1]], _ = strconv.Unquote(m[3])
+		case m[1] != "__name__":
+			wanted[m[1]], _ = strconv.Unquote(m[3])
 		}
 	}
 	out := map[string]*group{}
@@ -169,6 +172,9 @@ func (s *Server) matching(query string) map[string]*group {
 			ok := true
 			for l, v := range wanted {
 				ok = ok && x.Labels[l] == v
+			}
+			for l, v := range unwanted {
+				ok = ok && x.Labels[l] != v
 			}
 			if !ok {
 				continue
