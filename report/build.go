@@ -79,7 +79,7 @@ func Build(ctx context.Context, api API, opt Options) (*document.Document, error
 		doc.Workloads = append(doc.Workloads, f.row)
 		doc.Advice = append(doc.Advice, f.advice...)
 	}
-	doc.Advice = slices.Concat(doc.Advice, a.fix(fleet, seen), a.consolidate(fleet, groups), a.after(fleet, groups, found),
+	doc.Advice = slices.Concat(doc.Advice, a.fix(fleet, seen), a.consolidate(fleet, groups, found),
 		a.geometry(use, groups))
 	doc.Checks = r.check(&doc.Fleet, found)
 	r.addNotes(doc, fleet, versions)

@@ -1,16 +1,13 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
 	"github.com/gpu-exporter/gpu-exporter/report/demand"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/replay"
-	"github.com/gpu-exporter/gpu-exporter/report/series"
 )
 
 // follow changes the pods of a workload as its advice says.
@@ -103,11 +100,9 @@ func (a *analysis) refute(f *fleet, groups []*fleetNodes, found []*finding) {
 				is := a.replayed(more)
 				if r.Unplaced > was.Unplaced || more.Evicted > 0 || more.Waited > budget*r.Requested ||
 					r.Throttled > max(was.Throttled, budget*r.Shared) {
-					x.row.Advice, x.row.NoAdvice = "", "refuted_by_replay"
-					x.row.NoAdviceReason = fmt.Sprintf("the advice %q, placed on the nodes of the period: %d of %d pods would have "+
-						"waited, %d been evicted, throttled in %.2f %% of the time on shared GPUs", x.advice[0].Code, is.Waiting,
-						is.Pods, is.Evicted, 100*is.Throttled)
-					x.advice, again = nil, true
+					x.refuted("the advice %q, placed on the nodes of the period: %d of %d pods would have waited, %d been evicted, "+
+						"throttled in %.2f %% of the time on shared GPUs", x.advice[0].Code, is.Waiting, is.Pods, is.Evicted, 100*is.Throttled)
+					again = true
 					continue
 				}
 				if old := x.advice[0].Replay; old != nil {
@@ -126,45 +121,24 @@ func (a *analysis) refute(f *fleet, groups []*fleetNodes, found []*finding) {
 
 // crowds withdraws the advice to share GPUs if the nodes that are set aside for it make pods of workloads without advice wait.
 func (a *analysis) crowds(found []*finding, before, after map[string]*replay.Result) (withdrawn bool) {
-	wait := ""
 	for _, x := range found {
 		r, was := after[x.row.ID], before[x.row.ID]
-		if !x.follows() && r != nil && (r.Unplaced > was.Unplaced || r.Waited > was.Waited+a.opt.Advice.Budget*r.Requested) {
-			wait = x.row.ID
+		if x.follows() || r == nil || r.Unplaced <= was.Unplaced && r.Waited <= was.Waited+a.opt.Advice.Budget*r.Requested {
+			continue
 		}
-	}
-	for _, x := range found {
-		if wait != "" && x.row.Advice == document.AdviseShare {
-			x.row.Advice, x.row.NoAdvice, x.advice, withdrawn = "", "refuted_by_replay", nil, true
-			x.row.NoAdviceReason = "a device plugin shares all GPUs of a node or none: with nodes set aside for it, pods of " + wait +
-				" would have waited"
+		for _, y := range found {
+			if y.row.Advice == document.AdviseShare {
+				y.refuted("a device plugin shares all GPUs of a node or none: with nodes set aside for it, pods of %s would have waited", x.row.ID)
+				withdrawn = true
+			}
 		}
 	}
 	return withdrawn
 }
 
-// setAside marks the nodes, least used first, that shared GPUs take: a device plugin shares all GPUs of a node or none.
-// own has the GPU-steps of the pods that will share, by node: they leave it.
-func (g *fleetNodes) setAside(nodes []replay.Node, pods []replay.Pod, own map[string]float64, steps int) {
-	need := map[string]*series.Track{}
-	for _, p := range pods {
-		for k := p.From; k < p.To && p.Fraction > 0; k++ {
-			entry(need, p.Class).Add(k, p.Fraction)
-		}
-	}
-	slices.SortStableFunc(nodes, func(x, y replay.Node) int {
-		return cmp.Compare(over(g.Used[x.ID]-own[x.ID], float64(x.GPUs)), over(g.Used[y.ID]-own[y.ID], float64(y.GPUs)))
-	})
-	for class, t := range need {
-		gpus := math.Ceil(t.Values(0, steps).Top() - 1e-3)
-		for i := range nodes {
-			if n := &nodes[i]; n.Class == class && n.Offers == replay.Whole && gpus > 0 {
-				n.Offers = replay.Sliced
-				gpus -= float64(n.GPUs)
-			}
-		}
-	}
-	slices.SortStableFunc(nodes, func(x, y replay.Node) int { return cmp.Compare(x.ID, y.ID) })
+// refuted withdraws the advice.
+func (x *finding) refuted(format string, args ...any) {
+	x.row.Advice, x.row.NoAdvice, x.row.NoAdviceReason, x.advice = "", "refuted_by_replay", fmt.Sprintf(format, args...), nil
 }
 
 // placement are the nodes of a model, and all pods of the period on them, with or without the advice on workloads followed.
@@ -200,7 +174,7 @@ func (a *analysis) placement(f *fleet, g *fleetNodes, found []*finding, advised 
 		}
 	}
 	if advised {
-		g.setAside(nodes, shared, own, a.p.Steps())
+		replay.SetAside(nodes, shared, func(name string) float64 { return g.Used[name] - own[name] })
 	}
 	return nodes, pods
 }

@@ -204,20 +204,13 @@ func (a *analysis) byModel(f *fleet, found []*finding) []*fleetNodes {
 // nodeHistory is how long a pool must be known for its nodes to be given back with confidence: three weeks.
 const nodeHistory = 21 * day
 
-// consolidate recommends to give nodes back, where the pods of the period would have run on the rest of them.
-func (a *analysis) consolidate(f *fleet, groups []*fleetNodes) (out []document.Advice) {
+// consolidate recommends to give nodes back where the pods of the period would have run on the rest of them, and which more could be given
+// back once all advice about workloads is carried out: what it frees changes no invoice by itself. That is as sure as the least sure part.
+func (a *analysis) consolidate(f *fleet, groups []*fleetNodes, found []*finding) (out []document.Advice) {
 	for _, g := range groups {
 		if ad := a.giveBack(f, g); ad != nil {
 			out = append(out, *ad)
 		}
-	}
-	return out
-}
-
-// after recommends which more nodes could be given back once all advice about workloads is carried out: what it frees changes no
-// invoice by itself. It is as sure as the least sure part of it.
-func (a *analysis) after(f *fleet, groups []*fleetNodes, found []*finding) (out []document.Advice) {
-	for _, g := range groups {
 		then, level, n := *g, "high", 0
 		then.Used = map[string]float64{}
 		for _, x := range found {
@@ -289,14 +282,14 @@ func (a *analysis) giveBack(f *fleet, g *fleetNodes) *document.Advice {
 	ad.Title = fmt.Sprintf("Give back %s of %s: %s", units.Count(float64(n), "node"), g.key.model, units.Few(names, 8))
 	ad.Evidence = fmt.Sprintf("%d pods of the period, placed on the other %s with %.0f GPUs, would all have run: %s. "+
 		"%.0f GPUs were allocated at the busiest time.", r.Placed, units.Count(float64(len(order)-n), "node"), h.Left[n],
-		waited(r, a.p), g.peak)
+		r.Text(a.p.Step), g.peak)
 	ad.Risk = "medium: only the reserve is left for growth and for the loss of a node; drain each node before it is removed"
 	if len(order) == n {
 		ad.Evidence = "None of them was allocated at any time of the period."
 		ad.Alternatives, ad.Risk = "No node of the model is left.", "medium: nothing is left for new pods"
 	} else {
 		ad.Alternatives = units.Sentence(units.Count(float64(len(order)-needless), "node"), " would have sufficed, without a reserve; "+
-			"with one less, ", waited(g.Without(order[:needless+1], first, steps, -1), a.p))
+			"with one less, ", g.Without(order[:needless+1], first, steps, -1).Text(a.p.Step))
 	}
 	if kept := g.Kept(); len(kept) > 0 {
 		ad.Evidence += " Kept: no two replicas on one node, which was always so, of " + units.Few(kept, 8) + "."
@@ -309,19 +302,6 @@ func (a *analysis) giveBack(f *fleet, g *fleetNodes) *document.Advice {
 		"#   scoringStrategy.type: MostAllocated for nvidia.com/gpu; then\nkubectl drain --ignore-daemonsets " +
 		strings.Join(names, " ")
 	return &ad
-}
-
-// waited describes what a replay found.
-func waited(r replay.Result, p series.Period) string {
-	if r.Waiting == 0 {
-		return "none would have waited"
-	}
-	text := fmt.Sprintf("%d would have waited, %s at the longest", r.Waiting,
-		units.Duration(time.Duration(r.LongestWait*float64(p.Step))))
-	if r.Unplaced > 0 {
-		text += fmt.Sprintf(", and %d would not have run at all", r.Unplaced)
-	}
-	return text
 }
 
 // replayed are the figures of a replay.

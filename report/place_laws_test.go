@@ -525,7 +525,7 @@ func TestTextOfConsolidation(t *testing.T) {
 				}
 			}
 		}
-		got := a.consolidate(f, a.byModel(f, []*finding{placedOn(tt.model, tt.runs...)}))
+		got := a.consolidate(f, a.byModel(f, []*finding{placedOn(tt.model, tt.runs...)}), nil)
 		if tt.title == "" {
 			if len(got) > 0 {
 				t.Errorf("%s: %+v", tt.name, got)
@@ -646,7 +646,7 @@ func TestConfidenceOfConsolidation(t *testing.T) {
 		f := fleetOf(a, h100, nodes)
 		// The third fold, from 600 to 700, requests 390 and 20, and five of them wait for the fourth of five nodes.
 		runs := append(always(3, 800), ran("w", "a", 1, 0, 690), ran("y", "b", 1, 685, 695), ran("z", "b", 1, 685, 695))
-		got := a.consolidate(f, a.byModel(f, []*finding{placedOn(h100, runs...)}))
+		got := a.consolidate(f, a.byModel(f, []*finding{placedOn(h100, runs...)}), nil)
 		if len(got) != 1 || got[0].Confidence != want || got[0].SavedGPUs != 1 || got[0].Replay.Waiting != 0 ||
 			(want == "low") != strings.HasSuffix(got[0].Evidence, "needed more than those before it, with a reserve.") {
 			t.Errorf("%v: %+v", budget, got)
@@ -667,7 +667,7 @@ func TestKnownHistoryOfNodes(t *testing.T) {
 		for i := range runs {
 			runs[i].From = first
 		}
-		got := a.consolidate(f, a.byModel(f, []*finding{placedOn(h100, runs...)}))
+		got := a.consolidate(f, a.byModel(f, []*finding{placedOn(h100, runs...)}), nil)
 		if (want == "") != (len(got) == 0) || want != "" && (got[0].Confidence != want || got[0].SavedGPUs != 3) {
 			t.Errorf("from %d: %+v", first, got)
 		}
@@ -690,7 +690,7 @@ func TestWordsOfAReplay(t *testing.T) {
 			"2 would have waited, 3.5 hours at the longest, and 1 would not have run at all",
 			document.Replay{Pods: 4, Waiting: 2, WaitedHours: 5, LongestWait: 3.5}},
 	} {
-		if got := waited(tt.r, a.p); got != tt.text {
+		if got := tt.r.Text(a.p.Step); got != tt.text {
 			t.Error(got)
 		}
 		if got := a.replayed(tt.r); *got != tt.want {

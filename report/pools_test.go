@@ -122,7 +122,7 @@ func TestReplicasOnNodesOfTheirOwn(t *testing.T) {
 			runs = append(runs, r)
 		}
 		groups := a.byModel(f, []*finding{placedOn(h100, runs...)})
-		list := a.consolidate(f, groups)
+		list := a.consolidate(f, groups, nil)
 		if (len(list) > 0) != (back > 0) {
 			t.Errorf("kept %v: %+v", kept, list)
 		}

@@ -147,7 +147,7 @@ func (x *future) analyzed() []document.Advice {
 			runs = append(runs, ran(fmt.Sprint("w", j), names[v.node], v.gpus, v.from, end))
 		}
 	}
-	return a.consolidate(f, a.byModel(f, []*finding{placedOn(h100, runs...)}))
+	return a.consolidate(f, a.byModel(f, []*finding{placedOn(h100, runs...)}), nil)
 }
 
 // reported makes the advice from series of the pods.

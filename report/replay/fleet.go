@@ -2,6 +2,7 @@ package replay
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -107,6 +108,39 @@ func (h *Needs) Back(gpus float64) (n int) {
 		n++
 	}
 	return n
+}
+
+// SetAside makes nodes that offer whole GPUs offer parts, as many as pods with parts take at the busiest time: a device plugin shares all
+// GPUs of a node or none. Those that others use least are first.
+func SetAside(nodes []Node, parts []Pod, used func(name string) float64) {
+	change := map[string]map[int]float64{} // of the GPUs in use, by class and step
+	for _, p := range parts {
+		if change[p.Class] == nil {
+			change[p.Class] = map[int]float64{}
+		}
+		change[p.Class][p.From] += p.Fraction
+		change[p.Class][p.To] -= p.Fraction
+	}
+	order := make([]*Node, len(nodes))
+	for i := range nodes {
+		order[i] = &nodes[i]
+	}
+	slices.SortStableFunc(order, func(x, y *Node) int {
+		return cmp.Compare(used(x.ID)/float64(max(1, x.GPUs)), used(y.ID)/float64(max(1, y.GPUs)))
+	})
+	for class, by := range change {
+		now, need := 0.0, 0.0
+		for _, k := range slices.Sorted(maps.Keys(by)) {
+			now += by[k]
+			need = max(need, now-1e-3)
+		}
+		for _, n := range order {
+			if n.Class == class && n.Offers == Whole && need > 0 {
+				n.Offers = Sliced
+				need -= float64(n.GPUs)
+			}
+		}
+	}
 }
 
 // Spread is true if pods run at the same time, and never two of them on one node.
