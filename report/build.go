@@ -81,7 +81,7 @@ func Build(ctx context.Context, api API, opt Options) (*document.Document, error
 	}
 	doc.Advice = slices.Concat(doc.Advice, a.fix(fleet, seen), a.consolidate(fleet, groups, found),
 		a.geometry(use, groups))
-	doc.Checks = r.check(&doc.Fleet, found)
+	doc.Check(rows, r.has[metric.RawUnattributed], !opt.DCGM)
 	r.addNotes(doc, fleet, versions)
 	doc.Notes, doc.PartialReasons = r.notes, r.partial
 	for _, s := range api.Warnings() {
@@ -197,28 +197,6 @@ func (r *reader) workloads(ctx context.Context, a *analysis, withoutRules []seri
 	}
 	err = g.Wait()
 	return slices.Concat(results...), err
-}
-
-// check compares sums of the same time from different series.
-func (r *reader) check(fleet *document.Account, found []*finding) document.Checks {
-	c := document.Checks{Difference: fleet.Difference, ExpectedHours: fleet.Hours, ReportedHours: fleet.States.Reported()}
-	var sum document.States
-	for _, f := range found {
-		sum.Plus(document.States{Busy: f.row.Busy, Idle: f.row.Idle, Gap: f.row.Gap}, 1)
-	}
-	difference := func(s document.State, containers float64) *float64 {
-		if fleet.States.Of(s) == 0 {
-			return nil
-		}
-		return new((fleet.States.Of(s) - containers) / fleet.States.Of(s))
-	}
-	if r.has[metric.RawUnattributed] {
-		c.Busy = difference(document.Busy, sum.Busy+fleet.Unattributed)
-	}
-	if !r.opt.DCGM {
-		c.Idle, c.Gap = difference(document.Idle, sum.Idle), difference(document.Gap, sum.Gap)
-	}
-	return c
 }
 
 // versions lists the exporters' versions.

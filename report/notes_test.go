@@ -9,7 +9,6 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
-	"github.com/gpu-exporter/gpu-exporter/report/metric"
 	"github.com/gpu-exporter/gpu-exporter/report/prices"
 	"github.com/gpu-exporter/gpu-exporter/report/series"
 )
@@ -104,22 +103,21 @@ func TestNotesNameNodesOnce(t *testing.T) {
 
 // TestChecks: what containers account for of a state of the nodes; of dcgm-exporter only what it has.
 func TestChecks(t *testing.T) {
-	fleet := &document.Account{States: document.States{Busy: 100, Gap: 40, Idle: 50, Unallocated: 10}, Unattributed: 10, Hours: 210,
-		Difference: 1. / 21}
-	found := []*finding{{row: document.Workload{Busy: 50, Gap: 10, Idle: 20}}, {row: document.Workload{Busy: 20, Gap: 10, Idle: 10}}}
-	r := &reader{has: map[string]bool{metric.RawUnattributed: true}}
-	c := r.check(fleet, found)
+	d := &document.Document{Fleet: document.Account{States: document.States{Busy: 100, Gap: 40, Idle: 50, Unallocated: 10}, Unattributed: 10,
+		Hours: 210, Difference: 1. / 21}}
+	rows := []*document.Workload{{Busy: 50, Gap: 10, Idle: 20}, {Busy: 20, Gap: 10, Idle: 10}}
+	c := &d.Checks
+	d.Check(rows, true, true)
 	for what, x := range map[string][2]float64{"busy": {*c.Busy, 0.2}, "gap": {*c.Gap, 0.5}, "idle": {*c.Idle, 0.4},
 		"expected": {c.ExpectedHours, 210},
 		"reported": {c.ReportedHours, 200}, "difference": {c.Difference, 1. / 21}} {
 		near(t, what, x[0], x[1])
 	}
-	r.opt.DCGM, r.has = true, nil
-	if c = r.check(fleet, found); c.Busy != nil || c.Idle != nil || c.Gap != nil {
+	if d.Check(rows, false, false); c.Busy != nil || c.Idle != nil || c.Gap != nil {
 		t.Errorf("%+v", c)
 	}
-	r.opt.DCGM, r.has = false, map[string]bool{metric.RawUnattributed: true}
-	if c = r.check(&document.Account{States: document.States{Gap: 5}}, found); c.Busy != nil || c.Idle != nil || c.Gap == nil {
+	d.Fleet = document.Account{States: document.States{Gap: 5}}
+	if d.Check(rows, true, true); c.Busy != nil || c.Idle != nil || c.Gap == nil {
 		t.Errorf("%+v", c)
 	}
 }

@@ -68,3 +68,26 @@ func Sum(rows []*Workload, hours float64, list Prices, of func(*Workload) Accoun
 	})
 	return out
 }
+
+// Check compares sums of the same time from different series: busy if unattributed time is recorded, idle and gap if counters have them.
+func (d *Document) Check(rows []*Workload, busy, pauses bool) {
+	f := &d.Fleet
+	d.Checks = Checks{Difference: f.Difference, ExpectedHours: f.Hours, ReportedHours: f.States.Reported()}
+	var sum States
+	for _, w := range rows {
+		sum.Plus(States{Busy: w.Busy, Idle: w.Idle, Gap: w.Gap}, 1)
+	}
+	difference := func(s State, containers float64) *float64 {
+		if f.States.Of(s) == 0 {
+			return nil
+		}
+		v := (f.States.Of(s) - containers) / f.States.Of(s)
+		return &v
+	}
+	if busy {
+		d.Checks.Busy = difference(Busy, sum.Busy+f.Unattributed)
+	}
+	if pauses {
+		d.Checks.Idle, d.Checks.Gap = difference(Idle, sum.Idle), difference(Gap, sum.Gap)
+	}
+}
