@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/test/measure/page"
@@ -45,11 +46,34 @@ type Step struct {
 	// fleet.
 	Servers             []map[string]float64
 	Database, Simulator map[string]float64 `json:",omitempty"`
+	Alerts              []Alerts           `json:",omitempty"` // by severity, then by name
 	Groups              []Group
 	Rules               []Rule // the slowest
 	Queries             []Query
 	DatabaseQueries     []Query     `json:",omitempty"`
 	Compared            *Comparison `json:",omitempty"`
+}
+
+// Alerts are those of one name at the end, pending or firing.
+type Alerts struct {
+	Name, Severity  string
+	Firing, Pending float64
+}
+
+// addAlerts adds what one server has.
+func (s *Step) addAlerts(name, severity, state string, n float64) {
+	i := slices.IndexFunc(s.Alerts, func(a Alerts) bool { return a.Name == name })
+	if i < 0 {
+		i, s.Alerts = len(s.Alerts), append(s.Alerts, Alerts{Name: name, Severity: severity})
+	}
+	if state == "firing" {
+		s.Alerts[i].Firing += n
+	} else {
+		s.Alerts[i].Pending += n
+	}
+	slices.SortFunc(s.Alerts, func(a, b Alerts) int {
+		return cmp.Or(strings.Compare(a.Severity, b.Severity), strings.Compare(a.Name, b.Name))
+	})
 }
 
 // Group is a rule group: seconds of its evaluations, and how many were missed because the one before had not ended.

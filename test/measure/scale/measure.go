@@ -116,6 +116,7 @@ func (m *measurement) scrape(ctx context.Context) (err error) {
 		}
 	}
 	m.series(ctx)
+	m.alerts(ctx)
 	m.rules(ctx)
 	m.progress("%.0f series, %.0f samples/s, %.0f MiB, %.2f cores", m.Of("series"), m.Of("samples"), m.Of("resident"),
 		m.Of("cpu"))
@@ -138,7 +139,6 @@ func (m *measurement) queries() map[string]string {
 		"created": `60 * rate(prometheus_tsdb_head_series_created_total$w)`,
 		"page":    `avg(scrape_samples_post_metric_relabeling{job="gpu-exporter"} and on (instance) up == 1)`,
 		"records": `count({__name__=~".+:.+"})`,
-		"alerts":  `count(ALERTS)`,
 		"samples": `sum(rate(prometheus_tsdb_head_samples_appended_total$w))`,
 		"read":    `60 * sum(rate(prometheus_engine_query_samples_total$w))`,
 		"missed":  `sum(prometheus_rule_group_iterations_missed_total)`,
@@ -173,6 +173,17 @@ func (m *measurement) series(ctx context.Context) {
 		v, err := value(ctx, m.database, `count({__name__!=""})`, time.Now())
 		m.problem("series of the database", err)
 		m.Database["series"] = v
+	}
+}
+
+// alerts reads which alerts there are: a number alone hides that most of them are one that is wrong.
+func (m *measurement) alerts(ctx context.Context) {
+	for _, s := range m.servers {
+		series, err := instant(ctx, s, `count by (alertname, severity, alertstate) (ALERTS)`, time.Now())
+		m.problem("alerts", err)
+		for _, s := range series {
+			m.addAlerts(s.Labels["alertname"], s.Labels["severity"], s.Labels["alertstate"], s.Points[0].Value)
+		}
 	}
 }
 

@@ -21,6 +21,9 @@ func TestPage(t *testing.T) {
 			s.Servers = append(s.Servers, map[string]float64{"series": 1000 * float64(nodes), "peak": 200, "cpu": 0.05, "samples": 5,
 				"targets": 9})
 		}
+		s.addAlerts("GPUUnavailable", "critical", "firing", 1100)
+		s.addAlerts("GPUAllocatedIdle", "info", "pending", 9)
+		s.addAlerts("GPUUnavailable", "critical", "firing", 122)
 		return s
 	}
 	several := step(3000, 3)
@@ -34,7 +37,8 @@ func TestPage(t *testing.T) {
 		several    *Step
 		has, lacks []string
 	}{
-		"steps": {[]Step{step(500, 1), step(1000, 1)}, nil, []string{"| 4,000 |", "| 8,000 |", "extrapolated", "timeout"},
+		"steps": {[]Step{step(500, 1), step(1000, 1)}, nil, []string{"| 4,000 |", "| 8,000 |",
+			"| GPUUnavailable | critical | 1,222 | 0 |\n| GPUAllocatedIdle | info | 0 | 9 |", "extrapolated", "timeout"},
 			[]string{"Several servers"}},
 		"trouble": {[]Step{troubled}, nil, []string{"2,000 nodes: history: no space"}, nil},
 		"aborted": {[]Step{step(500, 1), aborted}, nil, []string{"4,000 nodes: prometheus exited: out of memory"}, nil},
