@@ -147,7 +147,7 @@ func Render(c Config) ([]Document, error) {
 		{"alerts/recording.rules.yaml", RulesFile(records)},
 		{"alerts/alerts.rules.yaml", RulesFile(rules)},
 		{"alerts/prometheusrule.yaml", PrometheusRule(append(records, rules...))},
-		{"alerts/alertmanager-inhibition.example.yaml", InhibitionFile(c)},
+		{"alerts/alertmanager.example.yaml", Alertmanager(c)},
 	}, nil
 }
 

@@ -147,12 +147,12 @@ func inhibitions() []inhibition {
 	}
 }
 
-// InhibitionFile writes an example of Alertmanager's inhibit_rules.
-func InhibitionFile(c Config) string {
+// Alertmanager writes a complete example of Alertmanager's configuration: which notifications are one, who gets them, and which alert
+// inhibits which.
+func Alertmanager(c Config) string {
 	var p page
 	p.b.WriteString(generatedBy)
-	p.line("# To be merged into the configuration of Alertmanager. Where the alerts of several clusters meet,")
-	p.line("# their label %s keeps them apart.", c.ClusterLabel)
+	p.b.WriteString(alertmanagerRoutes)
 	p.line("inhibit_rules:")
 	for _, i := range inhibitions() {
 		p.line("# %s", i.reason)
@@ -162,5 +162,27 @@ func InhibitionFile(c Config) string {
 		p.line("  - %s", quote(`alertname=~"`+strings.Join(i.target, "|")+`"`))
 		p.line("  equal: [%s]", strings.Join(append([]string{c.ClusterLabel}, i.equal...), ", "))
 	}
-	return p.b.String()
+	return strings.ReplaceAll(p.b.String(), "CLUSTER", c.ClusterLabel)
 }
+
+const alertmanagerRoutes = `# An example to take from: add the integrations of your receivers. Where the alerts of several clusters meet, their label CLUSTER
+# keeps them apart. Replicas of Prometheus must send the same labels (alert_relabel_configs drops the label of the replica).
+route:
+  receiver: gpu-ticket
+  # One notification for each fault: of a node, or of a namespace where the alert is about pods or workloads.
+  group_by: [CLUSTER, node, namespace, alertname]
+  group_wait: 30s
+  group_interval: 5m
+  repeat_interval: 24h
+  routes:
+  - matchers: ["severity=\"critical\""]
+    receiver: gpu-page
+    repeat_interval: 4h
+  # For dashboards: does not notify by itself.
+  - matchers: ["severity=\"info\""]
+    receiver: nobody
+receivers:
+- name: gpu-page
+- name: gpu-ticket
+- name: nobody
+`

@@ -26,6 +26,7 @@ const (
 
 	VictoriaMetrics Program = "victoria-metrics"
 	VMAlertTool     Program = "vmalert-tool"
+	Alertmanager    Program = "alertmanager"
 )
 
 // command builds the program into out, from a directory below the repository's root.
@@ -41,6 +42,9 @@ func (p Program) command(out string) (dir string, args []string) {
 		// Without the clouds' service discoveries these build in minutes; static targets, files and HTTP are enough here.
 		return "tools/prometheus", []string{"go", "build", "-tags", "remove_all_sd", "-o", out,
 			"github.com/prometheus/prometheus/cmd/" + string(p)}
+	case Alertmanager:
+		// Modules of later versions lack the pages that the program embeds.
+		return "tools/alertmanager", []string{"go", "build", "-o", out, "github.com/prometheus/alertmanager/cmd/alertmanager"}
 	case Helm:
 		return "tools/helm", []string{"go", "build", "-o", out, "helm.sh/helm/v4/cmd/helm"}
 	case Kustomize:

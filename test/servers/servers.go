@@ -36,6 +36,7 @@ const (
 
 	VictoriaMetrics = programs.VictoriaMetrics
 	VMAlertTool     = programs.VMAlertTool
+	Alertmanager    = programs.Alertmanager
 )
 
 // built has the result of each program that this test binary has built.

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/gpu-exporter/gpu-exporter/alerts"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat/guide"
@@ -96,26 +95,7 @@ func generate(root string) (map[string][]byte, error) {
 	if err := sizes(root, files); err != nil {
 		return nil, err
 	}
-	if err := inhibition(root, files); err != nil {
-		return nil, err
-	}
 	return files, chart(root, files)
-}
-
-// inhibition copies the example's inhibition rules to the end of the compose file's Alertmanager configuration, which has no include.
-func inhibition(root string, files map[string][]byte) error {
-	const path, marker = "deploy/compose/alertmanager.yml", "inhibit_rules:\n"
-	own, err := os.ReadFile(filepath.Join(root, path))
-	if err != nil {
-		return err
-	}
-	before, _, ok := strings.Cut(string(own), marker)
-	_, rules, ok2 := strings.Cut(string(files["alerts/alertmanager-inhibition.example.yaml"]), marker)
-	if !ok || !ok2 {
-		return fmt.Errorf("%s or the example in alerts has no %q", path, marker)
-	}
-	files[path] = []byte(before + marker + rules)
-	return nil
 }
 
 // owned are the patterns of files that are all generated.

@@ -217,6 +217,18 @@ func month(gpus int, random *rand.Rand) []happening {
 	return out
 }
 
+// target is the node, with what happens to it after the start of the simulation.
+func (h happening) target(start time.Time) replay.Target {
+	return replay.Target{Name: h.node, Expose: func(at, clock time.Time, put func(labels.Labels, float64)) {
+		n := exposition{lost: -1, gpus: gpus, offered: gpus, recovery: "none", xids: map[string]xid{}}
+		if since := at.Sub(start) - h.from; since >= 0 {
+			n.begin = clock.Add(-since)
+			h.change(&n, since)
+		}
+		n.expose(h.node, clock, put)
+	}}
+}
+
 // judge compares all notifications of a node with what happened to it.
 func (h happening) judge(list []replay.Notification, start, end time.Time, cell replay.Cell) (wrong []string) {
 	begin := start.Add(h.from)
@@ -261,14 +273,7 @@ func TestMonthOfAlerts(t *testing.T) {
 			var targets []replay.Target
 			start := fleet.DefaultEpoch()
 			for _, h := range list {
-				targets = append(targets, replay.Target{Name: h.node, Expose: func(at, clock time.Time, put func(labels.Labels, float64)) {
-					n := exposition{lost: -1, gpus: gpus, offered: gpus, recovery: "none", xids: map[string]xid{}}
-					if since := at.Sub(start) - h.from; since >= 0 {
-						n.begin = clock.Add(-since)
-						h.change(&n, since)
-					}
-					n.expose(h.node, clock, put)
-				}})
+				targets = append(targets, h.target(start))
 			}
 			end := start.Add(200 * time.Minute)
 			var all []replay.Notification
