@@ -125,6 +125,8 @@ var plan = []pkg{
 		reason: "Slurm's job mapping needs no Kubernetes"},
 	{path: "podmap", imports: []string{"internal/gpu", "podmap/podresources", "podmap/deviceid", "podmap/source"},
 		never: []string{prometheusLib, nvmlLib}, reason: "allocations come from the kubelet, never from the driver"},
+	{path: "internal/hardware", never: []string{"github.com/", "google.golang.org/", "k8s.io/", "net", "os"},
+		reason: "a table that the hardware check and the exporter share"},
 	{path: "internal/account/counters", imports: []string{"internal/gpu"},
 		never:  []string{"github.com/", "google.golang.org/", "k8s.io/", "net", "os", "time"},
 		reason: "a counter of the driver is arithmetic on its values and the time between them"},

@@ -42,15 +42,19 @@ type config struct {
 	load        string
 	duty        float64
 	period      time.Duration
+	limit       time.Duration // of the whole run, 0: none
+	polls       [3]time.Duration
+	resume      bool
 	saveJournal bool
 	// only are the stages to run; empty: all. The flags changeMIG and causeXIDs allow those that change the GPU.
 	only                 []string
 	changeMIG, causeXIDs bool
 	// library is the NVML library, empty for the system's; cgroups, kmsg, strace and mpsControl are where they are
-	// found. under is a
-	// command line that runs the exporter and the probe, and flags are more of the exporter's.
-	library, cgroups, kmsg, strace, mpsControl string
-	under, flags                               []string
+	// found, and host is the root directory of the files that show how the machine is isolated. under is a command line
+	// that runs the exporter and the probe, and flags are more of the exporter's.
+	library, cgroups, kmsg, strace, mpsControl, host string
+	vgpu                                             bool
+	under, flags                                     []string
 }
 
 // Run is the command; it returns its exit code.
@@ -66,29 +70,32 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err != nil {
 		return refuse(err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, 20*c.period+30*time.Minute)
-	defer cancel()
+	if c.limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, c.limit, fmt.Errorf("%v are over (--for)", c.limit))
+		defer cancel()
+	}
 	r, err := newRun(ctx, c, stdout)
+	if err == nil && c.resume {
+		err = r.restore()
+	}
+	if err == nil {
+		err = r.save() // from here on a report is there, whatever happens
+	}
 	if err != nil {
 		return refuse(err)
 	}
 	r.examine(ctx)
+	if err := r.save(); err != nil {
+		return refuse(err)
+	}
+	out := r.whole()
+	text, err := page.Render("hwcheck", &out)
 	if ctx.Err() != nil {
-		fmt.Fprintf(stderr, "hwcheck: interrupted (%v); no report\n", context.Cause(ctx))
-		return exitFindings
+		fmt.Fprintf(stderr, "hwcheck: stopped: %v; --resume does the rest\n", context.Cause(ctx))
 	}
-	text, err := page.Render("hwcheck", &r.Report)
-	if err == nil {
-		err = page.Save(filepath.Dir(r.out), strings.TrimSuffix(filepath.Base(r.out), ".md"), text, &r.Report)
-	}
-	if err == nil && r.probed != nil {
-		err = r.probed.save(strings.TrimSuffix(r.out, ".md") + ".probe.json")
-	}
-	if err != nil {
-		r.add(Check{Name: "report"}.incomplete("%v", err))
-	}
-	fmt.Fprintf(stdout, "\n%s\nreport: %s\nresult: %s\n", text, r.out, r.Result())
-	if r.Result() != passed {
+	fmt.Fprintf(stdout, "\n%s\nreport: %s\nresult: %s\n", text, r.out, out.Result())
+	if err != nil || out.Result() != passed {
 		return exitFindings
 	}
 	return exitPassed
@@ -98,15 +105,18 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	var c config
 	f := flag.NewFlagSet("hwcheck", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.StringVar(&c.exporter, "exporter", filepath.Join("bin", "gpu-exporter"), "`path` of the exporter")
+	f.StringVar(&c.exporter, "exporter", beside("gpu-exporter", filepath.Join("bin", "gpu-exporter")), "`path` of the exporter")
 	f.StringVar((*string)(&c.smi), "nvidia-smi", "nvidia-smi", "`path` of nvidia-smi, or its name on PATH")
 	f.StringVar(&c.out, "out", "", "`file` of the report (default docs/hardware/MODEL-DRIVER.md)")
 	f.StringVar(&c.gpu, "gpu", "", "index or UUID of the `GPU` to load (default the first that is not in MIG mode)")
-	f.StringVar(&c.load, "load", loadAuto, "`program` that uses a GPU as load.c does; auto builds that with cc, "+
-		"manual is a "+
-		"load that runs already, none leaves all loads out")
+	f.StringVar(&c.load, "load", beside("load", loadAuto), "`program` that uses a GPU as load.c does; auto builds that with cc, "+
+		"manual is a load that runs already, none leaves all loads out")
 	f.Float64Var(&c.duty, "duty", 0.3, "`share` of each second for which the load keeps the GPU busy")
-	f.DurationVar(&c.period, "period", time.Minute, "how long to measure in each stage")
+	f.DurationVar(&c.period, "period", 15*time.Second, "how long to measure in each stage")
+	f.DurationVar(&c.limit, "for", 8*time.Minute, "`time` after which to stop; 0 does all stages")
+	f.BoolVar(&c.resume, "resume", false, "keep what the report has and run the stages that are missing")
+	polls := f.String("polls", "2s,10s,60s", "`intervals` of the exporter's fast, medium and slow polls")
+	f.StringVar(&c.host, "host", "/", "`directory` below which /proc and /sys show how the machine is isolated")
 	only := f.String("only", "", "`stages` to run, with commas; empty runs all")
 	f.BoolVar(&c.changeMIG, "change-mig", false, "enable MIG, create and destroy instances, disable MIG")
 	f.BoolVar(&c.causeXIDs, "cause-xids", false, "run a program that causes the XIDs 31 and 43")
@@ -125,6 +135,13 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	if *only != "" {
 		c.only = strings.Split(*only, ",")
 	}
+	for i, text := range strings.SplitN(*polls+",,", ",", 4)[:3] {
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			return c, fmt.Errorf("--polls: three durations with commas, got %q", *polls)
+		}
+		c.polls[i] = d
+	}
 	for _, name := range c.only {
 		if !slices.ContainsFunc(stages(), func(s stage) bool { return s.name == name }) {
 			return c, fmt.Errorf("--only: unknown stage %q", name)
@@ -137,8 +154,20 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 		return c, fmt.Errorf("--duty must be more than 0 and at most 0.95, got %g", c.duty)
 	case c.period < 3*time.Second:
 		return c, fmt.Errorf("--period must be at least 3s, got %v", c.period)
+	case c.limit < 0:
+		return c, fmt.Errorf("--for must be positive, or 0, got %v", c.limit)
 	}
 	return c, nil
+}
+
+// beside is a program in the directory of this one, as in the bundle, or else another.
+func beside(name, otherwise string) string {
+	self, err := os.Executable()
+	path := filepath.Join(filepath.Dir(self), name)
+	if info, statErr := os.Stat(path); err != nil || statErr != nil || info.IsDir() {
+		return otherwise
+	}
+	return path
 }
 
 // run is one examination of the machine.
@@ -150,10 +179,13 @@ type run struct {
 	uuids    []string
 	checked  device // the GPU that is loaded and shown in full
 	fields   []field
-	idleBusy float64 // share of time for which the GPU was busy before the load
+	stages   []stage
+	isolated []isolation // what this machine is, and what cannot be tested there
 	probed   *probed
 	kubelet  *standin.Kubelet
 	dir      string // of temporary files
+	// write saves a file of the report.
+	write func(path string, data []byte) error
 	// loadPath is the program of the loads; loadErr is why there is none.
 	loadPath string
 	loadErr  error
@@ -169,7 +201,7 @@ func newRun(ctx context.Context, c config, log io.Writer) (*run, error) {
 		return nil, fmt.Errorf("nvidia-smi not found: %w; hwcheck needs a machine with an NVIDIA GPU and its driver",
 			err)
 	}
-	r := &run{config: c, log: log}
+	r := &run{config: c, log: log, stages: stages(), write: page.Write}
 	var err error
 	if r.devices, err = c.smi.query(ctx, []string{"index", "name", "driver_version", "compute_cap",
 		"mig.mode.current"}); err != nil {
@@ -205,84 +237,15 @@ func newRun(ctx context.Context, c config, log io.Writer) (*run, error) {
 	r.fact("kernel", "Linux %s, %s", strings.TrimSpace(string(kernel)), runtime.GOARCH)
 	version, _ := exec.CommandContext(ctx, path, "--version").CombinedOutput()
 	r.fact("exporter", "%s", firstLine(string(version)))
+	text, _ := c.smi.run(ctx, "-q", "-x")
+	c.vgpu = strings.Contains(text, "<virtualization_mode>VGPU</virtualization_mode>")
+	r.isolated = isolations(c)
+	for _, i := range r.isolated {
+		r.fact("isolation", "%s", i.name)
+	}
 	r.out = cmp.Or(c.out, filepath.Join("docs", "hardware", r.fileName()))
 	r.progress("%s, driver %s, GPUs: %d", r.Model, r.Driver, len(r.devices))
 	return r, nil
-}
-
-// examine makes all checks. What fails on the way is a line of the report.
-func (r *run) examine(ctx context.Context) {
-	start := Check{Name: "start"}
-	dir, err := os.MkdirTemp("", "hwcheck-")
-	if err != nil {
-		r.add(start.incomplete("%v", err))
-		return
-	}
-	defer os.RemoveAll(dir)
-	r.dir = dir
-	if r.load != loadManual && r.load != loadNone {
-		r.loadPath, r.loadErr = loadProgram(ctx, r.load, dir)
-	}
-	for _, s := range stages() {
-		if s.before {
-			r.examineStage(ctx, s, nil)
-		}
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // stops the kubelet
-	flags, err := r.startKubelet(ctx)
-	if err != nil {
-		r.add(start.incomplete("%v", err))
-		return
-	}
-	e, err := r.startExporter(flags...)
-	if err != nil {
-		r.add(start.judge(false, "%v", err))
-		return
-	}
-	launched := time.Now()
-	_, err = e.until(ctx, r.startLimit(), polled(r.uuids, time.Time{}))
-	r.add(
-		start.judge(err == nil, "GPUs: %d, read within %v of the start; %v", len(r.uuids),
-			time.Since(launched).Round(100*time.Millisecond), err),
-	)
-	if err != nil {
-		_ = e.Stop()
-		return
-	}
-	defer func() {
-		err := e.Stop()
-		r.add(Check{Name: "stop"}.judge(err == nil, "exit after SIGTERM: %v", err))
-	}()
-	if len(r.only) == 0 || slices.Contains(r.only, stageIdle) {
-		r.compareFields(ctx, e, "fields", r.fields)
-		r.compareXML(ctx, e)
-		r.compareListings(ctx, e)
-	}
-	for _, s := range stages() {
-		if s.name == stageMIG { // calls fail when instances are destroyed
-			r.examineCounters(ctx, e, launched)
-		}
-		if !s.before {
-			r.examineStage(ctx, s, e)
-		}
-	}
-	if r.saveJournal {
-		r.add(r.record(ctx, strings.TrimSuffix(r.out, ".md")+".journal"))
-	}
-}
-
-// examineCounters checks what the exporter counted of itself.
-func (r *run) examineCounters(ctx context.Context, e *exporter, launched time.Time) {
-	if last, err := e.scrape(ctx); err != nil {
-		r.add(Check{Name: "counters of the exporter"}.incomplete("%v", err))
-	} else {
-		r.add(checkCounters(last)...)
-		cpu, _ := last.sum("process_cpu_seconds_total")
-		memory, _ := last.sum("process_resident_memory_bytes")
-		r.fact("cost of the exporter", "%.2f %% of a core with a fast poll every %v, %.0f MiB resident",
-			100*cpu/time.Since(launched).Seconds(), fastPoll, memory/(1<<20))
-	}
 }
 
 // attempts is how often a field may differ before it is a finding: a moving value may miss once, a wrong one misses
@@ -290,7 +253,7 @@ func (r *run) examineCounters(ctx context.Context, e *exporter, launched time.Ti
 const attempts = 3
 
 // compareFields compares the fields of all GPUs until there is no finding left, and adds a check for each GPU.
-func (r *run) compareFields(ctx context.Context, e *exporter, name string, fields []field) {
+func (r *run) compareFields(ctx context.Context, e *exporter, name string, fields []field, polls ...string) {
 	r.progress("comparing %d fields", len(fields))
 	known := r.smi.fields(ctx)
 	var names []string
@@ -300,7 +263,7 @@ func (r *run) compareFields(ctx context.Context, e *exporter, name string, field
 			names = append(names, f.spellings()[i])
 		}
 	}
-	r.compareDevices(ctx, e, name, fields, func() ([]device, error) { return r.smi.query(ctx, names) })
+	r.compareDevices(ctx, e, name, fields, func() ([]device, error) { return r.smi.query(ctx, names) }, polls...)
 }
 
 // compareXML compares the fields of nvidia-smi -q -x, which shows some that --query-gpu does not have on a GPU.
@@ -316,7 +279,7 @@ func (r *run) compareXML(ctx context.Context, e *exporter) {
 
 // compareDevices compares what read returns for each GPU.
 func (r *run) compareDevices(ctx context.Context, e *exporter, name string, fields []field,
-	read func() ([]device, error)) {
+	read func() ([]device, error), polls ...string) {
 	rows := map[string][]Row{}
 	err := func() error {
 		for range attempts {
@@ -328,7 +291,7 @@ func (r *run) compareDevices(ctx context.Context, e *exporter, name string, fiel
 			if err != nil {
 				return err
 			}
-			after, err := e.until(ctx, 30*time.Second, polled(r.uuids, time.Now()))
+			after, err := e.until(ctx, 30*time.Second, polled(r.uuids, time.Now(), polls...))
 			if err != nil {
 				return err
 			}
@@ -405,7 +368,11 @@ const (
 )
 
 // Check is one line of the summary.
-type Check struct{ Name, Expected, Measured, Outcome, Detail string }
+type Check struct {
+	Number                                    int // of the claim in internal/hardware, 0 for a check that is none
+	Name, Expected, Measured, Outcome, Detail string
+	Stage                                     string
+}
 
 func (c Check) with(outcome, format string, args ...any) Check {
 	c.Outcome, c.Detail = outcome, strings.TrimRight(strings.TrimSuffix(oneLine(fmt.Sprintf(format, args...)),
@@ -430,6 +397,9 @@ type Report struct {
 	Model, Driver, Date string
 	Facts               [][2]string
 	Checks              []Check
+	// Done are the stages that were run to their end, and IdleBusy is for which share of time the GPU was busy before.
+	Done     []string
+	IdleBusy float64
 	// Rows are those of the checked GPU, by GPU index, and the findings of the others.
 	Rows  map[string][]Row
 	Calls map[string]*Latency
@@ -444,7 +414,8 @@ type Percentiles struct{ Calls, Mean, P50, P99 float64 }
 func (r *Report) add(checks ...Check) { r.Checks = append(r.Checks, checks...) }
 
 func (r *Report) fact(name, format string, args ...any) {
-	r.Facts = append(r.Facts, [2]string{name, fmt.Sprintf(format, args...)})
+	row := [2]string{name, fmt.Sprintf(format, args...)}
+	r.Facts = append(slices.DeleteFunc(r.Facts, func(f [2]string) bool { return f[0] == name && name != "isolation" }), row)
 }
 
 // Result is the result in a sentence.
@@ -482,7 +453,7 @@ func (r *Report) addFields(name string, d device, rows []Row, full bool) {
 	if !full {
 		rows = wrong
 	}
-	if r.Rows[d["index"]] == nil {
+	if len(r.Rows[d["index"]]) == 0 {
 		r.Rows[d["index"]] = rows
 	}
 }

@@ -58,7 +58,11 @@ func simulateLoad(args []string) {
 			length = every
 		}
 	case "h2d", "d2h", "p2p":
-		bytes = number(3) * every
+		rate := number(3)
+		if v, err := strconv.ParseFloat(os.Getenv("COPY"), 64); err == nil && mode != "p2p" {
+			rate = v
+		}
+		bytes = rate * every
 	case "launch":
 		fmt.Println("burst 1 1 0")
 		time.Sleep(time.Duration(number(2) * float64(time.Second) / 4))
@@ -228,7 +232,7 @@ func newNode(t *testing.T, text string, c device, l listings, loadEnv string) no
 		"--nvidia-smi=" + filepath.Join(dir, "nvidia-smi"),
 		"--out=" + n.report(), "--record=false", "--load=" + filepath.Join(dir, "load"), "--nvml.library=" + library,
 		"--kmsg=" + kmsg,
-		"--cgroups=" + filepath.Join(dir, "cgroup"), "--under=env " + strings.Join(env, " ")}
+		"--cgroups=" + filepath.Join(dir, "cgroup"), "--host=" + dir, "--polls=500ms,1s,2s", "--under=env " + strings.Join(env, " ")}
 	n.exporter = []string{"--", "--path.sysfs=" + trees.Sysfs, "--path.procfs=" + trees.Procfs, "--path.kmsg="}
 	return n
 }
@@ -269,6 +273,9 @@ gpu 0 board=h100 pci=0000:18:00.0 minor=0 uuid=GPU-5a0e1100-8c1d-4e6b-9d10-00000
   ClockInfo[video] = 765
 `
 
+// r595 is the same GPU with the first driver that has GPM's sums.
+var r595 = strings.NewReplacer("R580", "R595", "580.105.08", "595.45.04").Replace(h100)
+
 // Processes and rates of the stages. Those that share the GPU have samples of 100 ms, as the edges of a short period
 // would be seen otherwise.
 const (
@@ -276,8 +283,8 @@ const (
 	sharing = "  ring period=100ms entries=72\nprocess gpu=0 pid=4001 memory=1GiB busy=60% period=1s\n" +
 		"process gpu=0 pid=4002 memory=1GiB busy=20% period=1s phase=700ms\nprocess gpu=0 pid=4003 memory=2GiB " +
 		"busy=0%\n"
-	copying = "  Field[197] = 2.2e9*t\n  Field[198] = 2.2e9*t\n  Gpm[20] = 2098\n  Gpm[21] = 2098\n  Field[138,all] " +
-		"= 2089844*t\n" +
+	copying = "  Field[197] = 28.6e9*t\n  Field[198] = 28.6e9*t\n  Gpm[20] = 27275.1\n  Gpm[21] = 27275.1\n" +
+		"  Gpm[255] = 28.6e9*t\n  Gpm[256] = 28.6e9*t\n  Field[138,all] = 2089844*t\n" +
 		"gpu 1 board=h100 pci=0000:2a:00.0 minor=1 uuid=GPU-5a0e1101-8c1d-4e6b-9d10-000000000001\n"
 	instance = "mig gpu=0 layout=\"gi=7 profile=1g.10gb start=0 size=1 ; gi=8 profile=1g.10gb start=1 size=1\"\n" +
 		"process gpu=0 pid=4000 gi=7 memory=1MiB busy=30% period=100ms\n"
@@ -288,7 +295,13 @@ const (
 // TestStages runs the whole program on the fake driver, some stages at a time. Each stage passes once, and fails with
 // what is planted against it: by those names and no other.
 func TestStages(t *testing.T) {
-	const copyStages = "copies to the GPU,copies from the GPU,copies to a GPU"
+	const in, out = "copies to the GPU at 26 GB/s", "copies from the GPU at the maximum"
+	const copyStages = in + "," + out + ",copies to a GPU"
+	// A driver of which the first version of the fake has the sums, and a GPM that is off by a factor.
+	gpm := func(factor float64) string {
+		return r595 + strings.ReplaceAll(copying, "27275.1", fmt.Sprint(27275.1*factor))
+	}
+	offBy := []string{"GPM rate of PCIe, " + out, "GPM rate of PCIe, " + in}
 	// Each second one more field is offered: two sweeps differ.
 	changing := ""
 	for s := range 40 {
@@ -332,16 +345,16 @@ func TestStages(t *testing.T) {
 			want:  []string{"busy seconds against a known load"}},
 		{name: "another duty", only: "loaded", scenario: h100 + strings.Replace(busy30, "30%", "36%", 1), edit: loaded,
 			want: []string{"busy seconds against a known load"}},
-		{name: "field values, planted", only: "loaded", edit: loaded,
+		{name: "field values, planted", only: "idle",
 			scenario: h100 + "  Field[94] = 150 type=ulonglong\n" +
-				"  Field[60] = !UNTOUCHED\n  Field[83,5] = 1e12 - 1e9*t\n" + busy30 + changing,
+				"  Field[60] = !UNTOUCHED\n  Field[83,5] = 1e12 - 1e9*t\n" + changing,
 			want: []string{"field values: codes and types", "field values: counters", "field values: timestamps",
 				"field values: types"}},
-		{name: "slow fields", only: "loaded", edit: loaded,
-			scenario: h100 + busy30 + "at 0s gpu 0 delay FieldValues 60ms\n",
+		{name: "slow fields", only: "idle",
+			scenario: h100 + "at 0s gpu 0 delay FieldValues 60ms\n",
 			want:     []string{"field values: latency"}},
-		{name: "BAR1", only: "loaded", edit: loaded,
-			scenario: h100 + "  BAR1MemoryInfo = total=262144MiB used=1MiB\n" + busy30,
+		{name: "BAR1", only: "idle",
+			scenario: h100 + "  BAR1MemoryInfo = total=262144MiB used=1MiB\n",
 			want:     []string{"BAR1 against memory"}},
 		{name: "short ring", only: "loaded", edit: loaded, scenario: h100 + "  ring period=200ms entries=5\n" + busy30,
 			want: []string{"sample ring: depth"}},
@@ -359,11 +372,11 @@ func TestStages(t *testing.T) {
 		{name: "a process without a PID", only: "loaded", edit: loaded,
 			scenario: h100 + strings.Replace(busy30, "30%", "20%", 1) +
 				"load gpu=0 busy=10% period=100ms phase=50ms\n",
-			want: []string{"every busy sample of the ring has a PID"}},
+			want: []string{"every busy sample of the ring has a PID", "samples of a process: seconds covered"}},
 		{name: "means of their own", only: "loaded", edit: loaded,
 			scenario: h100 + "  ring period=200ms entries=72 process_mean=own\n" +
 				strings.Replace(busy30, "100ms", "800ms", 1), load: "SPIN_EVERY=0.8",
-			want: []string{"samples of processes at 0.2 to 5 s"}},
+			want: []string{"samples of a process: seconds covered", "samples of processes at 0.2 to 5 s"}},
 		{name: "little load", only: "little load",
 			scenario: h100 + strings.Replace(busy30, "30% period=100ms", "2% period=1s", 1)},
 		{name: "truncated samples", only: "little load", scenario: h100 + "  Samples[gpu] = 0\n" +
@@ -380,10 +393,23 @@ func TestStages(t *testing.T) {
 			may:  []string{"container busy 20 %", "container busy 60 %"}},
 		{name: "MPS", only: "mps", scenario: h100 + strings.NewReplacer("memory=", "kind=mps memory=").Replace(sharing),
 			flags: []string{"--mps-control=/bin/true"}},
-		{name: "copies", only: copyStages, scenario: h100 + copying, edit: twoGPUs},
-		{name: "copies, planted", only: copyStages, edit: twoGPUs,
-			scenario: h100 + strings.NewReplacer("2.2e9", "1.1e9", "2098", "1049", "2089844", "1044922").
-				Replace(copying), want: []string{"NVLink sent bytes", "PCIe received bytes", "PCIe sent bytes"}},
+		{name: "copies", only: copyStages, scenario: r595 + copying, edit: twoGPUs, load: "COPY=26e9"},
+		{name: "copies, planted", only: copyStages, edit: twoGPUs, load: "COPY=18e9",
+			scenario: r595 + strings.NewReplacer("2089844", "1044922").Replace(copying),
+			want:     []string{"NVLink sent bytes", "PCIe bytes counted, " + out, "PCIe bytes counted, " + in}},
+		{name: "GPM at 0", only: in + "," + out, scenario: gpm(0), load: "COPY=26e9", want: offBy},
+		{name: "GPM at half", only: in + "," + out, scenario: gpm(0.5), load: "COPY=26e9", want: offBy},
+		{name: "GPM +3 %", only: in + "," + out, scenario: gpm(1.03), load: "COPY=26e9", want: offBy},
+		{name: "GPM -10 %", only: in + "," + out, scenario: gpm(0.9), load: "COPY=26e9", want: offBy},
+		{name: "sums that disagree", only: in + "," + out, load: "COPY=26e9",
+			scenario: r595 + strings.NewReplacer("Gpm[255] = 28.6e9*t", "Gpm[255] = 27.9e6*t", "Gpm[256] = 28.6e9*t",
+				"Gpm[256] = 29.4e9*t").Replace(copying),
+			want: []string{"GPM sum of PCIe, " + out, "GPM sum of PCIe, " + in}},
+		{name: "rings", only: "rings", scenario: h100},
+		{name: "a ring of another depth", only: "rings", scenario: h100 + "  ring period=200ms entries=100\n",
+			want: []string{"sample rings: samples"}},
+		{name: "a ring of another period", only: "rings", scenario: h100 + "  ring period=166667us entries=72\n",
+			want: []string{"sample rings: milliseconds"}},
 		{name: "cost and users", only: "users,cost", scenario: h100},
 		{name: "users, planted", only: "users", scenario: h100, private: true,
 			want: []string{"families as uid 0 without capabilities", "families as uid 65534"}},
@@ -393,9 +419,9 @@ func TestStages(t *testing.T) {
 				"launch of an empty kernel, p99.9", "power of the idle GPU"}},
 		{name: "MIG", only: "mig", scenario: h100 + instance + oneLeft, listings: migListings, edit: partitioned,
 			flags: []string{"--change-mig"}},
-		{name: "MIG, planted", only: "mig", scenario: h100 + strings.Replace(instance, "30%", "50%", 1),
+		{name: "MIG, planted", only: "mig", scenario: h100 + "  Gpm[20] = !NOT_SUPPORTED\n" + strings.Replace(instance, "30%", "50%", 1),
 			listings: migListings, edit: partitioned,
-			flags: []string{"--change-mig"}, want: []string{"MIG instance busy", "MIG layout changed live"}},
+			flags: []string{"--change-mig"}, want: []string{"GPM of the whole GPU in MIG mode", "MIG instance busy", "MIG layout changed live"}},
 		{name: "XIDs", only: "xid", scenario: h100 + xids, flags: []string{"--cause-xids"}},
 		{name: "XIDs, planted", only: "xid", scenario: h100 + strings.Replace(xids, "at 16s gpu 0 xid 43",
 			"at 13s gpu 0 xid 31", 1),
@@ -407,6 +433,7 @@ func TestStages(t *testing.T) {
 		for _, name := range row.want {
 			name, _, _ = strings.Cut(name, ", idle")
 			name, _, _ = strings.Cut(name, ", loaded")
+			name, _, _ = strings.Cut(name, ", copies")
 			planted[name] = true
 		}
 	}
@@ -466,7 +493,7 @@ func TestStages(t *testing.T) {
 		rows = left
 	}
 	for _, c := range claims() {
-		if !planted[c.name] && !slices.Contains(plantedByHand, c.name) {
+		if c.name, _, _ = strings.Cut(c.name, ", copies"); !planted[c.name] && !slices.Contains(plantedByHand, c.name) {
 			t.Errorf("nothing is planted against the claim %q", c.name)
 		}
 	}
@@ -621,7 +648,8 @@ func TestLoad(t *testing.T) {
 }
 
 // plantedByHand are the claims that no scenario can break: the exporter's own sums and polls.
-var plantedByHand = []string{"time observed", "reads of the sample rings", "MPS clients"}
+var plantedByHand = []string{"time observed", "reads of the sample rings", "MPS clients", "sample ring: a longer buffer",
+	"PCIe bytes exported"}
 
 // TestClaimsByHand plants what no scenario can.
 func TestClaimsByHand(t *testing.T) {
@@ -632,25 +660,40 @@ gpu_busy_seconds_total{uuid="GPU-1"} %g
 gpu_observed_seconds_total{uuid="GPU-1"} %g
 gpu_container_busy_seconds_total{uuid="GPU-1",pod="a"} %g
 gpu_unattributed_busy_seconds_total{uuid="GPU-1",reason="mps"} %g
-`, at, busy, observed, inside, outside))
+gpu_pcie_receive_bytes_total{uuid="GPU-1"} %g
+`, at, busy, observed, inside, outside, 1e9*math.Floor(at)))
 		s.calls["nvmlDeviceGetSamples"] = &histogram.FloatHistogram{Count: reads}
 		return s
 	}
+	ring := make([]ringSample, 72)
+	const to = "copies to the GPU at 5 GB/s"
 	for _, row := range []struct {
 		stage string
 		after *scrape
+		long  int
 		want  string
 	}{
-		{stageMPS, page(10, 8, 10, 7, 1, 0), ""},
-		{stageMPS, page(10, 8, 10, 7, 0.5, 0), "MPS clients"},
-		{stageIdle, page(10, 0, 10, 0, 0, 60), ""},
-		{stageIdle, page(10, 0, 10, 0, 0, 80), "reads of the sample rings"},
-		{stageIdle, page(10, 0, 8.5, 0, 0, 60), "time observed"},
+		{stageMPS, page(10, 8, 10, 7, 1, 0), 0, ""},
+		{stageMPS, page(10, 8, 10, 7, 0.5, 0), 0, "MPS clients"},
+		{stageIdle, page(10, 0, 10, 0, 0, 60), 0, ""},
+		{stageIdle, page(10, 0, 10, 0, 0, 80), 0, "reads of the sample rings"},
+		{stageIdle, page(10, 0, 8.5, 0, 0, 60), 0, "time observed"},
+		{stageRings, page(10, 0, 10, 0, 0, 60), 72, ""},
+		{stageRings, page(10, 0, 10, 0, 0, 60), 1, "sample ring: a longer buffer"},
+		{to, page(10, 0, 10, 0, 0, 60), 0, ""},
+		{to, page(10.06, 0, 10, 0, 0, 60), 0, "PCIe bytes exported, " + to},
 	} {
-		p := &period{stage: row.stage, uuid: "GPU-1", before: page(0, 0, 0, 0, 0, 0), after: row.after}
+		p := &period{stage: row.stage, uuid: "GPU-1", before: page(0, 0, 0, 0, 0, 0), after: row.after, fast: 0.5,
+			probe:   &probed{Rings: map[string][]ringSample{"GPU": ring}, Long: ring[:row.long]},
+			watched: &pcieWatch{}}
+		for i := range uint64(31) { // 1 GB/s in 32 bits
+			p.watched.At = append(p.watched.At, 0.4*float64(i)-1)
+			p.watched.Raw = append(p.watched.Raw, [2]uint64{4e8 * i % overflow, 4e8 * i % overflow})
+		}
+		p.watched.count()
 		var failed []string
 		for _, c := range claims() {
-			if slices.Contains(plantedByHand, c.name) &&
+			if base, _, _ := strings.Cut(c.name, ", copies"); slices.Contains(plantedByHand, base) &&
 				(c.stage == row.stage || c.stage == "" && (c.applies == nil || c.applies(p))) &&
 				c.check(p).Outcome == finding {
 				failed = append(failed, c.name)

@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"os/exec"
@@ -15,6 +16,8 @@ import (
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/nvml/direct"
 )
 
 // probed is what one GPU's driver returns to direct calls, by a process of its own (RunProbe): a call that hangs or
@@ -27,6 +30,35 @@ type probed struct {
 	Reads []processRead
 	// BAR1 and Memory are totals in bytes, 0 where not offered.
 	BAR1, Memory uint64
+	// Rings are all sample rings by kind, and Long those of GPU utilization as a buffer longer than the ring has them,
+	// without a query for their number.
+	Rings map[string][]ringSample
+	Long  []ringSample
+	// PCIe is what the counters and GPM did, by stage.
+	PCIe map[string]*pcieWatch
+}
+
+// with adds what another probe read.
+func (p *probed) with(q *probed) *probed {
+	if p == nil {
+		return q
+	}
+	out := *p
+	if len(q.Fields) > 0 {
+		out.Fields = q.Fields
+	}
+	if len(q.Reads) > 0 {
+		out.Ring, out.Reads = q.Ring, q.Reads
+	}
+	if len(q.Rings) > 0 {
+		out.Rings, out.Long = q.Rings, q.Long
+	}
+	out.PCIe = maps.Clone(p.PCIe)
+	if out.PCIe == nil {
+		out.PCIe = map[string]*pcieWatch{}
+	}
+	maps.Copy(out.PCIe, q.PCIe)
+	return &out
 }
 
 // fieldAnswer is one entry of nvmlDeviceGetFieldValues.
@@ -66,20 +98,20 @@ var windows = []float64{0.2, 0.5, 1, 2, 5}
 // probeOptions are what RunProbe gets as arguments.
 type probeOptions struct {
 	library, uuid string
-	longest       float64 // windows beyond are left out
-	sweep         bool
+	processes     float64 // windows of process samples beyond are left out; 0: all
+	sweep, rings  bool
+	pcie          time.Duration // for how long to sample the PCIe counters
 }
 
 // probe runs RunProbe in a process of its own.
-func (c config) probe(ctx context.Context, uuid string, sweep bool) (*probed, error) {
+func (c config) probe(ctx context.Context, uuid string, what ...string) (*probed, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
-	args := c.prefix(self, "probe", "--library="+c.library, "--uuid="+uuid, fmt.Sprintf("--sweep=%t", sweep),
-		"--longest="+format(c.period.Seconds()))
+	args := c.prefix(self, append([]string{"probe", "--library=" + c.library, "--uuid=" + uuid}, what...)...)
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.WaitDelay = time.Second
 	out, err := cmd.Output()
@@ -99,8 +131,10 @@ func RunProbe(args []string, stdout io.Writer) error {
 	f := flag.NewFlagSet("probe", flag.ContinueOnError)
 	f.StringVar(&o.library, "library", "", "")
 	f.StringVar(&o.uuid, "uuid", "", "")
-	f.Float64Var(&o.longest, "longest", 5, "")
+	f.Float64Var(&o.processes, "processes", 0, "")
 	f.BoolVar(&o.sweep, "sweep", false, "")
+	f.BoolVar(&o.rings, "rings", false, "")
+	f.DurationVar(&o.pcie, "pcie", 0, "")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -124,23 +158,33 @@ func RunProbe(args []string, stdout io.Writer) error {
 	if memory, ret := dev.GetMemoryInfo(); ret == nvml.SUCCESS {
 		p.Memory = memory.Total
 	}
+	if o.pcie > 0 {
+		p.PCIe = map[string]*pcieWatch{"": watchPCIe(lib, dev, o.pcie)}
+		return json.NewEncoder(stdout).Encode(p)
+	}
 	if o.sweep {
 		p.sweep(dev, 0)
 	}
-	p.readProcesses(dev, o.longest)
-	p.Ring = readRing(dev)
+	if o.processes > 0 {
+		p.readProcesses(dev, o.processes)
+	}
+	p.Ring = readRing(dev, nvml.GPU_UTILIZATION_SAMPLES)
+	if o.rings {
+		p.readRings(dev)
+	}
 	if o.sweep {
+		time.Sleep(sweepPause)
 		p.sweep(dev, 1)
 	}
 	return json.NewEncoder(stdout).Encode(p)
 }
 
-// save writes what was probed, the fields with a value alone.
-func (p *probed) save(path string) error {
+// encode is what is saved of it: of the fields those with a value.
+func (p *probed) encode() ([]byte, error) {
 	q := *p
 	q.Fields = slices.DeleteFunc(slices.Clone(p.Fields), func(a fieldAnswer) bool { return a.Code != nvml.SUCCESS })
 	text, err := json.Marshal(q)
-	return errors.Join(err, os.WriteFile(path, append(text, '\n'), 0o644))
+	return append(text, '\n'), err
 }
 
 // scopes are those of any field: none or link 0 or the GPU's power, further links and power scopes, and all links.
@@ -154,6 +198,9 @@ func scopes() []uint32 {
 
 // slowField is the longest that a batch of fields may take.
 const slowField = 50 * time.Millisecond
+
+// sweepPause is the time between two sweeps, in which counters move.
+const sweepPause = 2 * time.Second
 
 // sweepBatch is how many fields are read at once.
 const sweepBatch = 8
@@ -202,11 +249,42 @@ func (p *probed) sweep(dev nvml.Device, round int) {
 	}
 }
 
-func readRing(dev nvml.Device) (out []ringSample) {
-	kind, samples, ret := dev.GetSamples(nvml.GPU_UTILIZATION_SAMPLES, 0)
+// kinds are the sample rings, by NVML's name.
+var kinds = map[string]nvml.SamplingType{"GPU": nvml.GPU_UTILIZATION_SAMPLES, "memory": nvml.MEMORY_UTILIZATION_SAMPLES,
+	"encoder": nvml.ENC_UTILIZATION_SAMPLES, "decoder": nvml.DEC_UTILIZATION_SAMPLES}
+
+// readRings reads every ring with a buffer of its size, and that of GPU utilization with one that is longer.
+func (p *probed) readRings(dev nvml.Device) {
+	// A GPU that was idle and closed until now begins with empty rings: wait until they are full.
+	for n, limit := -1, 60; limit > 0; limit-- {
+		ring := readRing(dev, nvml.GPU_UTILIZATION_SAMPLES)
+		if len(ring) == n {
+			break
+		}
+		n = len(ring)
+		time.Sleep(time.Second)
+	}
+	p.Rings = map[string][]ringSample{}
+	for name, kind := range kinds {
+		if ring := readRing(dev, kind); len(ring) > 0 {
+			p.Rings[name] = ring
+		}
+	}
+	buffer := make([]nvml.Sample, 1024)
+	if kind, n, ret, ok := direct.Samples(dev, nvml.GPU_UTILIZATION_SAMPLES, 0, buffer); ok && ret == nvml.SUCCESS {
+		p.Long = ringOf(kind, buffer[:n])
+	}
+}
+
+func readRing(dev nvml.Device, of nvml.SamplingType) []ringSample {
+	kind, samples, ret := dev.GetSamples(of, 0)
 	if ret != nvml.SUCCESS {
 		return nil
 	}
+	return ringOf(kind, samples)
+}
+
+func ringOf(kind nvml.ValueType, samples []nvml.Sample) (out []ringSample) {
 	for _, s := range samples {
 		if s.TimeStamp == 0 {
 			continue
@@ -224,7 +302,7 @@ func readRing(dev nvml.Device) (out []ringSample) {
 // same time.
 func (p *probed) readProcesses(dev nvml.Device, longest float64) {
 	newest := func() (at uint64) {
-		if ring := readRing(dev); len(ring) > 0 {
+		if ring := readRing(dev, nvml.GPU_UTILIZATION_SAMPLES); len(ring) > 0 {
 			at = ring[len(ring)-1].Time
 		}
 		return at
@@ -238,7 +316,7 @@ func (p *probed) readProcesses(dev nvml.Device, longest float64) {
 			time.Sleep(time.Duration(window * float64(time.Second)))
 			read := processRead{Window: window, From: last}
 			samples, ret := dev.GetProcessUtilization(last)
-			ring := readRing(dev)
+			ring := readRing(dev, nvml.GPU_UTILIZATION_SAMPLES)
 			if ret == nvml.SUCCESS {
 				for _, s := range samples {
 					read.Samples = append(read.Samples, processSample{s.Pid, s.TimeStamp, s.SmUtil})

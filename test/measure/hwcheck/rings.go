@@ -3,6 +3,7 @@ package hwcheck
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -152,4 +153,64 @@ func windowRatio(p *period) (float64, error) {
 	}
 	p.remark(strings.Join(remarks, ", "))
 	return worst, nil
+}
+
+// The rings of recent drivers, on which the time between two reads rests.
+const (
+	ringDepth  = 72
+	ringMillis = 200
+)
+
+// worstRing returns the value of a ring that differs most from the expected one, and remarks all.
+func worstRing(expected float64, of func(ring []ringSample) float64) func(p *period) (float64, error) {
+	return func(p *period) (float64, error) {
+		if len(p.probe.Rings["GPU"]) < 2 {
+			return 0, errNoRing
+		}
+		worst, remarks := expected, []string{}
+		for _, name := range slices.Sorted(maps.Keys(p.probe.Rings)) {
+			v := of(p.probe.Rings[name])
+			if remarks = append(remarks, fmt.Sprintf("%s: %.4g", name, v)); math.Abs(v-expected) > math.Abs(worst-expected) {
+				worst = v
+			}
+		}
+		p.remark(strings.Join(remarks, ", "))
+		return worst, nil
+	}
+}
+
+// ringClaims are about what the sample rings hold; a driver of another depth or period is read right, but seldom or often.
+func ringClaims() []claim {
+	return []claim{
+		{name: "sample rings: samples", stage: stageRings, against: "samples of each ring", bound: exactly,
+			because: "the time between two reads follows from it", expected: is(ringDepth),
+			measured: worstRing(ringDepth, func(ring []ringSample) float64 { return float64(len(ring)) })},
+		{name: "sample rings: milliseconds", stage: stageRings, against: "median between two samples of each ring",
+			bound: exactly, tolerance: 10, because: "the driver's timer", expected: is(ringMillis),
+			measured: worstRing(ringMillis, func(ring []ringSample) float64 { return 1e3 * ringPeriod(ring) })},
+		{name: "sample ring: a longer buffer", stage: stageRings, against: "samples of a buffer of the ring's size",
+			bound: exactly, tolerance: 1, because: "one sample may come between", measured: func(p *period) (float64, error) {
+				if len(p.probe.Rings["GPU"]) < 2 {
+					return 0, errNoRing
+				}
+				return float64(len(p.probe.Long)), nil
+			}, expected: func(p *period) (float64, error) { return float64(len(p.probe.Rings["GPU"])), nil }},
+		{name: "samples of a process: seconds covered", stage: stageLoad, against: "since the read before", bound: exactly,
+			tolerance: 0.25, because: "one sample of the ring at each end", expected: is(1), measured: covered},
+	}
+}
+
+// covered is the time that a process sample covers, by its value and what the ring has, as a multiple of the time since the
+// read before.
+func covered(p *period) (float64, error) {
+	ring, processes := 0.0, 0.0
+	for _, r := range p.probe.Reads {
+		if r.Window >= 1 && p.probe.holds(r.Window) && len(r.Samples) > 0 {
+			ring, processes = ring+r.Ring, processes+r.busyOf()
+		}
+	}
+	if processes == 0 {
+		return 0, errNoRing
+	}
+	return ring / processes, nil
 }

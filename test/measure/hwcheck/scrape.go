@@ -21,12 +21,16 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
 
-// The poll groups run faster than by default, so that a minute holds enough calls of each.
-const (
-	fastPoll   = 500 * time.Millisecond
-	mediumPoll = time.Second
-	slowPoll   = 2 * time.Second
-)
+// quick are intervals of the poll groups at which a stage holds enough calls of each.
+var quick = [3]time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second}
+
+// of are the intervals of the poll groups.
+func (p polls) of(c config) [3]time.Duration {
+	if p == defaultPolls {
+		return c.polls
+	}
+	return quick
+}
 
 // callDurations is the native histogram of the latency of driver calls.
 const callDurations = "gpu_exporter_call_duration_seconds"
@@ -107,13 +111,14 @@ type exporter struct {
 }
 
 // startExporter runs the program on a free port of the loopback interface.
-func (c config) startExporter(flags ...string) (*exporter, error) {
+func (c config) startExporter(p polls, flags ...string) (*exporter, error) {
 	address, err := standin.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
-	args := c.prefix(c.exporter, append([]string{"--web.listen-address=" + address, "--metrics=all", "--poll.fast=" + fastPoll.String(),
-		"--poll.medium=" + mediumPoll.String(), "--poll.slow=" + slowPoll.String()}, flags...)...)
+	every := p.of(c)
+	args := c.prefix(c.exporter, append([]string{"--web.listen-address=" + address, "--metrics=all", "--poll.fast=" +
+		every[0].String(), "--poll.medium=" + every[1].String(), "--poll.slow=" + every[2].String()}, flags...)...)
 	if c.library != "" {
 		args = append(args, "--nvml.library="+c.library)
 	}
@@ -174,14 +179,17 @@ func (e *exporter) until(ctx context.Context, limit time.Duration, check func(*s
 	}
 }
 
-// polled returns a check that every poll group has read each of the GPUs since a time.
-func polled(uuids []string, since time.Time) func(*scrape) error {
+// polled returns a check that each poll group, or those named, has read each of the GPUs since a time.
+func polled(uuids []string, since time.Time, groups ...string) func(*scrape) error {
+	if len(groups) == 0 {
+		groups = []string{"fast", "medium", "slow"}
+	}
 	return func(s *scrape) error {
 		for _, uuid := range uuids {
 			if up, ok := s.sum("gpu_device_up", equal("uuid", uuid)); !ok || up != 1 {
 				return fmt.Errorf("GPU %s is not up", uuid)
 			}
-			for _, poll := range []string{"fast", "medium", "slow"} {
+			for _, poll := range groups {
 				at, ok := s.sum("gpu_last_read_timestamp_seconds", equal("uuid", uuid), equal("poll", poll))
 				if !ok || at < seconds(since) {
 					return fmt.Errorf("poll group %s has not read GPU %s", poll, uuid)

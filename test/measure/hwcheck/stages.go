@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,24 +15,25 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/hardware"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 )
 
-// The stages, in their order.
+// The stages.
 const (
-	stageUsers    = "users"
-	stageCost     = "cost"
 	stageIdle     = "idle"
+	stageJournal  = "journal"
+	stageRings    = "rings"
 	stageLoad     = "loaded"
-	stageLittle   = "little load"
 	stageShared   = "shared"
+	stageLittle   = "little load"
 	stageMPS      = "mps"
-	stageCopyIn   = "copies to the GPU"
-	stageCopyOut  = "copies from the GPU"
 	stageCopyPeer = "copies to a GPU"
 	stageMIG      = "mig"
 	stageXID      = "xid"
+	stageCost     = "cost"
+	stageUsers    = "users"
 )
 
 // The roles of loads.
@@ -40,30 +42,53 @@ const (
 	roleCopy = "copy"
 )
 
+// polls are the poll groups of the exporter that runs during a stage.
+type polls int
+
+const (
+	noExporter   polls = iota // the stage starts its own, or none
+	quickPolls                // so that each field is read often
+	defaultPolls              // those of --polls
+)
+
+func (p polls) String() string { return [...]string{"no exporter", "quick polls", "default polls"}[p] }
+
 // stage is a situation in which claims are checked. Its function fills the period, and returns untestable where the
 // machine does not offer what it needs.
 type stage struct {
-	name string
-	// before: no exporter runs yet.
-	before bool
-	run    func(r *run, ctx context.Context, e *exporter, p *period) error
+	name  string
+	polls polls
+	// periods and rest are how long it takes: periods of --period, and seconds.
+	periods, rest float64
+	run           func(r *run, ctx context.Context, e *exporter, p *period) error
 }
 
+// takes is how long a stage may take.
+func (s stage) takes(r *run) time.Duration {
+	return time.Duration(s.periods*float64(r.period) + s.rest*float64(time.Second))
+}
+
+// stages returns the stages in the order of what they settle per second.
 func stages() []stage {
-	return []stage{
-		{stageUsers, true, (*run).asUsers},
-		{stageCost, true, (*run).cost},
-		{stageIdle, false, (*run).idle},
-		{stageLoad, false, (*run).loaded},
-		{stageLittle, false, (*run).little},
-		{stageShared, false, (*run).shared},
-		{stageMPS, false, (*run).mps},
-		{stageCopyIn, false, copies("h2d")},
-		{stageCopyOut, false, copies("d2h")},
-		{stageCopyPeer, false, copies("p2p")},
-		{stageMIG, false, (*run).mig},
-		{stageXID, false, (*run).xid},
+	out := []stage{
+		{stageIdle, quickPolls, 1, 15, (*run).idle},
+		{stageJournal, quickPolls, 0, 10, (*run).journal},
+		{stageRings, quickPolls, 0, 17, (*run).rings},
+		{stageLoad, defaultPolls, 1, 25, (*run).loaded},
+		{stageShared, defaultPolls, 1, 15, (*run).shared},
 	}
+	for _, c := range pcieStages() {
+		out = append(out, stage{c.stage, defaultPolls, 1, 8, c.run})
+	}
+	return append(out, []stage{
+		{stageLittle, defaultPolls, 1, 10, (*run).little},
+		{stageMPS, defaultPolls, 1, 15, (*run).mps},
+		{stageCopyPeer, defaultPolls, 1, 8, (*run).copyPeer},
+		{stageMIG, quickPolls, 1, 30, (*run).mig},
+		{stageXID, quickPolls, 0, 25, (*run).xid},
+		{stageCost, noExporter, 3, 15, (*run).cost},
+		{stageUsers, noExporter, 0, 20, (*run).asUsers},
+	}...)
 }
 
 // untestable is why a stage cannot be tested on this machine.
@@ -74,10 +99,12 @@ func cannot(format string, args ...any) error { return untestable{fmt.Errorf(for
 // examineStage runs a stage and checks its claims. What is not checked has a line with the reason.
 func (r *run) examineStage(ctx context.Context, s stage, e *exporter) {
 	p := &period{stage: s.name, uuid: r.checked["uuid"], loads: map[string]*load{}, noted: map[string]float64{},
-		absent: map[string]string{}}
+		absent: map[string]string{}, fast: s.polls.of(r.config)[0].Seconds()}
 	var err error
-	if len(r.only) > 0 && !slices.Contains(r.only, s.name) {
+	if r.leftOut(s) {
 		err = cannot("--only leaves the stage %s out", s.name)
+	} else if reason := r.hinders(s.name, ""); reason != "" {
+		err = cannot("not testable here: %s", reason)
 	} else {
 		r.progress("%s", s.name)
 		err = s.run(r, ctx, e, p)
@@ -89,9 +116,13 @@ func (r *run) examineStage(ctx context.Context, s stage, e *exporter) {
 		if c.stage != s.name && (c.stage != "" || p.after == nil) {
 			continue
 		}
-		switch out := (Check{Name: c.name}); {
+		out := Check{Name: c.name, Number: hardware.Number(c.name)}
+		reason := r.hinders(c.stage, c.name)
+		switch {
 		case errors.As(err, new(untestable)):
 			r.add(out.skipped("%v", err))
+		case reason != "":
+			r.add(out.skipped("not testable here: %s", reason))
 		case err != nil:
 			r.add(out.incomplete("%v", err))
 		case c.applies == nil || c.applies(p):
@@ -103,8 +134,8 @@ func (r *run) examineStage(ctx context.Context, s stage, e *exporter) {
 			r.latency(call, s.name == stageIdle, h)
 		}
 	}
-	if p.probe != nil && s.name == stageLoad {
-		r.probed = p.probe
+	if p.probe != nil {
+		r.probed = r.probed.with(p.probe)
 	}
 }
 
@@ -137,9 +168,29 @@ func (r *run) start(p *period, role, cgroup string, env []string, args ...string
 	return nil
 }
 
+// align waits until the exporter has just read the sample rings, which it does in each third fast poll at most: the
+// counters of busy time then are as of the time of that poll.
+func (r *run) align(ctx context.Context, e *exporter, p *period) {
+	observed := func(s *scrape) float64 {
+		v, _ := s.sum("gpu_observed_seconds_total", equal("uuid", p.uuid))
+		return v
+	}
+	first, err := e.scrape(ctx)
+	if err != nil {
+		return
+	}
+	_, _ = e.until(ctx, time.Duration(4*p.fast*float64(time.Second)), func(s *scrape) error {
+		if observed(s) == observed(first) {
+			return errors.New("no samples yet")
+		}
+		return nil
+	})
+}
+
 // observe watches the GPU for the period; a load that exits meanwhile is an error.
 func (r *run) observe(ctx context.Context, e *exporter, p *period) error {
-	err := observe(ctx, e, r.smi, r.period, p)
+	r.align(ctx, e, p)
+	err := observe(ctx, e, r.smi, r.period, p, func() { r.align(ctx, e, p) })
 	for _, l := range p.loads {
 		err = errors.Join(err, l.exited())
 	}
@@ -154,14 +205,34 @@ func (r *run) settle(ctx context.Context) {
 	}
 }
 
+// idle compares all fields, and watches the GPU before anything uses it.
 func (r *run) idle(ctx context.Context, e *exporter, p *period) error {
+	r.compareFields(ctx, e, "fields", r.fields)
+	r.compareXML(ctx, e)
+	r.compareListings(ctx, e)
 	if r.load == loadManual {
 		return cannot("a load runs already (--load=manual)")
 	}
 	err := r.observe(ctx, e, p)
 	if err == nil {
-		r.idleBusy, _ = p.busy()
+		r.IdleBusy, _ = p.busy()
+		// The sweep of all fields takes locks of the driver: it must not disturb what is compared.
+		p.probe, err = r.probe(ctx, p.uuid, "--sweep")
 	}
+	return err
+}
+
+// journal saves the driver calls beside the report.
+func (r *run) journal(ctx context.Context, _ *exporter, _ *period) error {
+	if r.saveJournal {
+		r.add(r.record(ctx, r.base()+".journal"))
+	}
+	return nil
+}
+
+// rings reads every sample ring.
+func (r *run) rings(ctx context.Context, _ *exporter, p *period) (err error) {
+	p.probe, err = r.probe(ctx, p.uuid, "--rings")
 	return err
 }
 
@@ -170,23 +241,21 @@ func (r *run) loaded(ctx context.Context, e *exporter, p *period) error {
 		p.loads[roleBusy] = &load{name: fmt.Sprintf("a manual load with a duty of %g", r.duty), duty: r.duty}
 	} else if err := r.start(p, roleBusy, "", nil, "spin", format(r.duty), "1", "0"); err != nil {
 		return err
-	} else if r.idleBusy > busyTolerance {
+	} else if r.IdleBusy > busyTolerance {
 		p.loads[roleBusy].disturbed = true
 		r.add(Check{Name: "load"}.incomplete("another process kept the GPU busy %.4f of the time before the load; "+
-			"choose "+
-			"another GPU with --gpu", r.idleBusy))
+			"choose another GPU with --gpu", r.IdleBusy))
 	}
 	r.fact("load", "%s", p.loads[roleBusy].name)
 	r.settle(ctx)
-	// The sweep of all fields takes locks of the driver: it must not disturb what is compared.
 	err := r.observe(ctx, e, p)
 	if err == nil {
-		p.probe, err = r.probe(ctx, p.uuid, true)
+		p.probe, err = r.probe(ctx, p.uuid, fmt.Sprintf("--processes=%g", r.period.Seconds()))
 	}
 	if err == nil {
-		// What moves was compared at idle; under load memory and processes matter.
+		// What moves was compared at idle, and so was what is read in each slow poll alone.
 		r.compareFields(ctx, e, "fields under load",
-			slices.DeleteFunc(slices.Clone(r.fields), func(f field) bool { return ruleOf(f).moving }))
+			slices.DeleteFunc(slices.Clone(r.fields), func(f field) bool { return ruleOf(f).moving }), "fast", "medium")
 	}
 	return err
 }
@@ -201,20 +270,9 @@ func (r *run) little(ctx context.Context, e *exporter, p *period) error {
 	r.settle(ctx)
 	err := r.observe(ctx, e, p)
 	if err == nil {
-		p.probe, err = r.probe(ctx, p.uuid, false)
+		p.probe, err = r.probe(ctx, p.uuid)
 	}
 	return err
-}
-
-func copies(mode string) func(r *run, ctx context.Context, e *exporter, p *period) error {
-	return func(r *run, ctx context.Context, e *exporter, p *period) error {
-		// 2 GB/s overflow the 32-bit counters each 2 s.
-		if err := r.start(p, roleCopy, "", nil, mode, "2e9"); err != nil {
-			return err
-		}
-		r.settle(ctx)
-		return r.observe(ctx, e, p)
-	}
 }
 
 // sharedPods are the pods of the stages shared and mps, and the arguments of their loads. They are busy one after the
@@ -320,64 +378,55 @@ func (r *run) mps(ctx context.Context, e *exporter, p *period) error {
 	return r.share(ctx, e, p, env)
 }
 
-// cost measures launches and power of the idle GPU without and with an exporter, and the exporter's ioctls.
+// costPairs is how often cost measures without and with an exporter. With five pairs, the mean of the differences has
+// a confidence interval of 2.78 standard errors (Student, 95 %, four degrees of freedom).
+const (
+	costPairs = 5
+	student   = 2.776
+)
+
+// cost measures launches and power of the idle GPU without and with an exporter in turn, and the exporter's ioctls.
 func (r *run) cost(ctx context.Context, _ *exporter, p *period) error {
-	measure := func(with string) error {
-		var values []float64
-		for end := time.Now().Add(r.period); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(smiInterval) {
-			devices, err := r.smi.query(ctx, []string{"power.draw"}, "--id="+p.uuid)
+	values := map[string][]float64{}
+	part := max(2*time.Second, 3*r.period/(2*costPairs)/2)
+	var e *exporter
+	stop := func() {
+		if e != nil {
+			_ = e.Stop()
+		}
+		e = nil
+	}
+	defer stop()
+	for i := range costPairs {
+		// The order changes, so that a drift of the GPU is in both.
+		for _, with := range [][]string{{" off", " on"}, {" on", " off"}}[i%2] {
+			if with == " off" {
+				stop()
+			} else if e == nil {
+				var err error
+				if e, err = r.startExporter(defaultPolls, "--no-kubelet"); err != nil {
+					return err
+				}
+				if _, err := e.until(ctx, r.startLimit(), polled(r.uuids, time.Time{}, "fast")); err != nil {
+					return err
+				}
+			}
+			got, err := r.costOf(ctx, p, part)
 			if err != nil {
 				return err
 			}
-			if v, err := parseNumber(devices[0]["power.draw"]); err == nil {
-				values = append(values, v)
+			for name, v := range got {
+				values[name+with] = append(values[name+with], v)
 			}
 		}
-		if len(values) > 0 {
-			slices.Sort(values)
-			p.noted["watts "+with] = values[len(values)/2]
-		}
-		if r.loadPath == "" || r.load == loadNone || r.load == loadManual {
-			p.absent[""] = fmt.Sprintf("no load of empty kernels (--load=%s; %v)", r.load, r.loadErr)
-			return nil
-		}
-		l, err := startLoad(r.loadPath, []string{p.uuid}, nil, "", "launch", format(r.period.Seconds()))
-		if err != nil {
-			return err
-		}
-		select {
-		case <-l.child.Done():
-		case <-time.After(r.period + 30*time.Second):
-			l.stop()
-		}
-		for range 50 { // until the last line of its output was read
-			if l.mu.Lock(); l.launches != nil {
-				p.noted["p50 "+with], p.noted["p99 "+with], p.noted["p99.9 "+with] = l.launches[0], l.launches[1],
-					l.launches[2]
-			}
-			l.mu.Unlock()
-			if _, ok := p.noted["p50 "+with]; ok {
-				break
-			}
-			time.Sleep(20 * time.Millisecond)
-		}
+	}
+	for _, name := range []string{"watts", "p50", "p99", "p99.9"} {
+		p.difference(name, values[name+" off"], values[name+" on"])
+	}
+	if e == nil {
 		return nil
 	}
-	if err := measure("off"); err != nil {
-		return err
-	}
-	e, err := r.startExporter("--no-kubelet")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = e.Stop() }()
-	if _, err := e.until(ctx, r.startLimit(), polled(r.uuids, time.Time{})); err != nil {
-		return err
-	}
-	if err := measure("on"); err != nil {
-		return err
-	}
-	n, reason := r.ioctls(ctx, e)
+	n, reason := r.ioctls(ctx, e, part)
 	if reason == "" {
 		p.noted["ioctls"] = n
 	}
@@ -385,8 +434,64 @@ func (r *run) cost(ctx context.Context, _ *exporter, p *period) error {
 	return nil
 }
 
+// difference notes the means of two series, and how certain that of their differences is.
+func (p *period) difference(name string, off, on []float64) {
+	if len(off) != costPairs || len(on) != costPairs {
+		return
+	}
+	var sumOff, sumOn, squares float64
+	for i := range off {
+		sumOff, sumOn = sumOff+off[i]/costPairs, sumOn+on[i]/costPairs
+	}
+	for i := range off {
+		d := on[i] - off[i] - (sumOn - sumOff)
+		squares += d * d
+	}
+	p.noted[name+" off"], p.noted[name+" on"] = sumOff, sumOn
+	p.noted[name+" margin"] = student * math.Sqrt(squares/(costPairs-1)/costPairs)
+}
+
+// costOf measures the power of the idle GPU, and then launches.
+func (r *run) costOf(ctx context.Context, p *period, length time.Duration) (map[string]float64, error) {
+	out := map[string]float64{}
+	var values []float64
+	for end := time.Now().Add(length / 2); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(smiInterval / 2) {
+		devices, err := r.smi.query(ctx, []string{"power.draw"}, "--id="+p.uuid)
+		if err != nil {
+			return nil, err
+		}
+		if v, err := parseNumber(devices[0]["power.draw"]); err == nil {
+			values = append(values, v)
+		}
+	}
+	if len(values) > 0 {
+		slices.Sort(values)
+		out["watts"] = values[len(values)/2]
+	}
+	if r.loadPath == "" || r.load == loadNone || r.load == loadManual {
+		p.absent[""] = fmt.Sprintf("no load of empty kernels (--load=%s; %v)", r.load, r.loadErr)
+		return out, nil
+	}
+	l, err := startLoad(r.loadPath, []string{p.uuid}, nil, "", "launch", format(length.Seconds()/2))
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-l.logged:
+	case <-time.After(length + 30*time.Second):
+		l.stop()
+		<-l.logged
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.launches != nil {
+		out["p50"], out["p99"], out["p99.9"] = l.launches[0], l.launches[1], l.launches[2]
+	}
+	return out, nil
+}
+
 // ioctls counts the exporter's ioctls per driver call for the period with strace, or returns why it cannot.
-func (r *run) ioctls(ctx context.Context, e *exporter) (perCall float64, reason string) {
+func (r *run) ioctls(ctx context.Context, e *exporter, length time.Duration) (perCall float64, reason string) {
 	if _, err := exec.LookPath(r.strace); err != nil {
 		return 0, "strace is not installed"
 	}
@@ -401,7 +506,7 @@ func (r *run) ioctls(ctx context.Context, e *exporter) (perCall float64, reason 
 	p := period{}
 	var err error
 	if p.before, err = e.scrape(ctx); err == nil {
-		time.Sleep(r.period)
+		time.Sleep(length)
 		p.after, err = e.scrape(ctx)
 	}
 	_ = cmd.Process.Signal(os.Interrupt)
@@ -441,12 +546,12 @@ func (r *run) asUsers(ctx context.Context, _ *exporter, p *period) error {
 	families := func(prefix ...string) (map[string][]sample, error) {
 		c := r.config
 		c.under = append(slices.Clone(prefix), c.under...)
-		e, err := c.startExporter("--no-kubelet")
+		e, err := c.startExporter(quickPolls, "--no-kubelet")
 		if err != nil {
 			return nil, err
 		}
 		defer func() { _ = e.Stop() }()
-		s, err := e.until(ctx, max(r.startLimit()/6, 4*slowPoll), polled(r.uuids, time.Time{}))
+		s, err := e.until(ctx, max(r.startLimit()/6, 4*quick[2]), polled(r.uuids, time.Time{}))
 		if err != nil {
 			if s, err = e.scrape(ctx); err != nil {
 				return nil, err
@@ -544,6 +649,15 @@ func (r *run) mig(ctx context.Context, e *exporter, p *period) error {
 	p.loads[roleBusy].stop()
 	delete(p.loads, roleBusy)
 
+	if got, err := r.probe(ctx, p.uuid, "--pcie="+(gpmEvery*3/2).String()); err == nil && len(got.PCIe[""].At) > 0 {
+		p.noted["gpm"] = 0
+		for _, pair := range got.PCIe[""].Pairs {
+			if pair.Rate[0] != nil && pair.Rate[1] != nil {
+				p.noted["gpm"] = 1
+			}
+		}
+	}
+
 	gi := of.Get("gi")
 	if err := errors.Join(smi("mig", "-dci", "-gi", gi), smi("mig", "-dgi", "-gi", gi)); err != nil {
 		return err
@@ -601,7 +715,7 @@ func (r *run) xid(ctx context.Context, e *exporter, p *period) error {
 			}
 			return nil
 		})
-		time.Sleep(2 * mediumPoll) // a second count would come now
+		time.Sleep(2 * quick[1]) // a second count would come now
 		if last, err := e.scrape(ctx); err == nil {
 			n = count(last) - count(before)
 		}

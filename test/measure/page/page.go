@@ -72,11 +72,23 @@ func Machine() string {
 // innermost matches JSON objects that hold no others.
 var innermost = regexp.MustCompile(`\{[^{}]*\}`)
 
-// Save writes a page, and the figures that it was rendered from beside it.
-func Save(dir, name, text string, figures any) error {
+// Figures renders figures as JSON.
+func Figures(figures any) ([]byte, error) {
 	data, err := json.MarshalIndent(figures, "", " ")
 	data = innermost.ReplaceAllFunc(data,
 		func(b []byte) []byte { return regexp.MustCompile(`\n *`).ReplaceAll(b, nil) })
-	return errors.Join(err, os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, name+".md"), []byte(text), 0o644),
-		os.WriteFile(filepath.Join(dir, name+".json"), append(data, '\n'), 0o644))
+	return append(data, '\n'), err
+}
+
+// Write replaces a file as a whole.
+func Write(path string, data []byte) error {
+	part := path + ".part"
+	return errors.Join(os.WriteFile(part, data, 0o644), os.Rename(part, path))
+}
+
+// Save writes a page, and the figures that it was rendered from beside it.
+func Save(dir, name, text string, figures any) error {
+	data, err := Figures(figures)
+	return errors.Join(err, os.MkdirAll(dir, 0o755), Write(filepath.Join(dir, name+".md"), []byte(text)),
+		Write(filepath.Join(dir, name+".json"), data))
 }
