@@ -24,7 +24,7 @@ RUN ?=
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## build bin/gpu-exporter, bin/gpu-report and bin/gpu-migrate
@@ -93,6 +93,10 @@ scale: ## measure Prometheus with fleets of 500 to 2000 nodes for 1.5 h and writ
 hwcheck: build ## as root, check what the exporter claims on this machine's GPU and write docs/hardware/; HWCHECK='--period=2m'
 	go -C test build -o ../bin/measure ./measure
 	bin/measure hwcheck $(HWCHECK)
+
+.PHONY: hwcheck-bundle
+hwcheck-bundle: ## make the hardware check in one file, for machines with nothing but the driver, in bin/; ARCHS="amd64 arm64"
+	deploy/hwcheck/build $(ARCHS)
 
 .PHONY: image
 image: ## make the container image in bin/image, an OCI layout, without a container runtime; ARCHS="amd64 arm64"

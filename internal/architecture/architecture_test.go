@@ -92,7 +92,7 @@ var plan = []pkg{
 	{path: "rooms/dra", imports: []string{"rooms"},
 		never:  []string{prometheusLib, grpcLib, nvmlLib},
 		reason: "a setting of podmap, which has the checkpoint with its other sources"},
-	{path: "rooms/doctor", imports: []string{"rooms", "internal/gpu", "podmap"}, never: []string{prometheusLib, grpcLib, nvmlLib},
+	{path: "rooms/doctor", imports: []string{"rooms", "internal/gpu", "internal/hardware", "podmap"}, never: []string{prometheusLib, grpcLib, nvmlLib},
 		reason: "it reads the View; what is recommended comes from the parts"},
 	{path: "rooms/health", imports: []string{"rooms", "internal/gpu", "internal/web"}, never: []string{grpcLib, nvmlLib},
 		reason: "it reads the page of the running exporter and calls no driver"},

@@ -28,8 +28,14 @@ func Names() []string { return slices.Clone(names) }
 type Verdict struct {
 	Model, Driver string
 	Claim         int
-	Outcome       string // passed or FINDING
+	Outcome       string // Confirmed or Contradicted
 }
+
+// The outcomes of a claim in a report.
+const (
+	Confirmed    = "confirmed"
+	Contradicted = "contradicted"
+)
 
 // Verdicts are those of all reports.
 func Verdicts() (out []Verdict) {

@@ -18,6 +18,7 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/hardware"
 	"github.com/gpu-exporter/gpu-exporter/podmap"
 	"github.com/gpu-exporter/gpu-exporter/rooms"
 )
@@ -92,13 +93,15 @@ func doctorMain(ctx context.Context, assemble rooms.Assemble, args []string, std
 		return fail(rooms.ExitUsage, err)
 	}
 	if slices.Contains(rest, "--help") || slices.Contains(rest, "-h") {
-		fmt.Fprint(stdout, "usage: gpu-exporter doctor [--output=text|json] [flags of the exporter]\n\n"+
+		fmt.Fprint(stdout, "usage: gpu-exporter doctor [--output=text|json] [--claims] [flags of the exporter]\n\n"+
 			"Checks this node with the exporter's flags: driver, GPUs, kubelet, permissions, mounts.\n"+
+			"With --claims it lists what the hardware check confirmed on this model and driver instead.\n"+
 			"Lists what is missing and the setting to add. Exit code 0: no finding; 10: warnings; 20: errors; 2: "+
 			"invalid flag.\n")
 		return rooms.ExitOK
 	}
-	p, code, err := assemble(rest, stdout, stderr)
+	withoutClaims := slices.DeleteFunc(slices.Clone(rest), func(a string) bool { return a == "--claims" })
+	p, code, err := assemble(withoutClaims, stdout, stderr)
 	if errors.Is(err, rooms.ErrHelp) {
 		return rooms.ExitOK
 	} else if err != nil {
@@ -106,6 +109,14 @@ func doctorMain(ctx context.Context, assemble rooms.Assemble, args []string, std
 	}
 	d := check(ctx, p)
 	p.Close()
+	if len(withoutClaims) < len(rest) {
+		var models []string
+		for _, g := range d.GPUs {
+			models = append(models, g.Model)
+		}
+		writeClaims(stdout, d.Driver, models, hardware.Verdicts())
+		return rooms.ExitOK
+	}
 	if format == "json" {
 		enc := json.NewEncoder(stdout)
 		enc.SetIndent("", "  ")

@@ -4,6 +4,7 @@
 //	measure bench    the exporter on the fake driver: docs/performance.md
 //	measure scale    fleets of simulated nodes on Prometheus: docs/performance-fleet.md
 //	measure hwcheck  what the exporter claims, on this machine's GPUs: docs/hardware/
+//	measure reports  docs/hardware.md and the exporter's table of claims, from the reports in docs/hardware/
 //	measure pages    the pages again, from their JSON
 package main
 
@@ -45,10 +46,12 @@ func run(ctx context.Context, args []string) int {
 		return hwcheck.Run(ctx, args[1:], os.Stdout, os.Stderr)
 	case "probe":
 		err = hwcheck.RunProbe(args[1:], os.Stdout)
+	case "reports":
+		err = hwcheck.SaveReports(".")
 	case "pages":
 		err = writePages("docs")
 	default:
-		err = fmt.Errorf("usage: measure bench|scale|hwcheck|pages [flags]; measure COMMAND --help lists the flags")
+		err = fmt.Errorf("usage: measure bench|scale|hwcheck|reports|pages [flags]; measure COMMAND --help lists the flags")
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "measure:", err)

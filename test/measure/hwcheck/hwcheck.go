@@ -107,12 +107,12 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	f.SetOutput(stderr)
 	f.StringVar(&c.exporter, "exporter", beside("gpu-exporter", filepath.Join("bin", "gpu-exporter")), "`path` of the exporter")
 	f.StringVar((*string)(&c.smi), "nvidia-smi", "nvidia-smi", "`path` of nvidia-smi, or its name on PATH")
-	f.StringVar(&c.out, "out", "", "`file` of the report (default docs/hardware/MODEL-DRIVER.md)")
+	f.StringVar(&c.out, "out", "", "`file` of the report (default MODEL-DRIVER.md in docs/hardware, in report of the bundle)")
 	f.StringVar(&c.gpu, "gpu", "", "index or UUID of the `GPU` to load (default the first that is not in MIG mode)")
 	f.StringVar(&c.load, "load", beside("load", loadAuto), "`program` that uses a GPU as load.c does; auto builds that with cc, "+
 		"manual is a load that runs already, none leaves all loads out")
 	f.Float64Var(&c.duty, "duty", 0.3, "`share` of each second for which the load keeps the GPU busy")
-	f.DurationVar(&c.period, "period", 15*time.Second, "how long to measure in each stage")
+	f.DurationVar(&c.period, "period", 12*time.Second, "how long to measure in each stage")
 	f.DurationVar(&c.limit, "for", 8*time.Minute, "`time` after which to stop; 0 does all stages")
 	f.BoolVar(&c.resume, "resume", false, "keep what the report has and run the stages that are missing")
 	polls := f.String("polls", "2s,10s,60s", "`intervals` of the exporter's fast, medium and slow polls")
@@ -158,6 +158,14 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 		return c, fmt.Errorf("--for must be positive, or 0, got %v", c.limit)
 	}
 	return c, nil
+}
+
+// reports is the directory of reports: in the bundle, which has the load, one of its own.
+func reports() string {
+	if beside("load", "") != "" {
+		return "report"
+	}
+	return filepath.Join("docs", "hardware")
 }
 
 // beside is a program in the directory of this one, as in the bundle, or else another.
@@ -243,7 +251,7 @@ func newRun(ctx context.Context, c config, log io.Writer) (*run, error) {
 	for _, i := range r.isolated {
 		r.fact("isolation", "%s", i.name)
 	}
-	r.out = cmp.Or(c.out, filepath.Join("docs", "hardware", r.fileName()))
+	r.out = cmp.Or(c.out, filepath.Join(reports(), r.fileName()))
 	r.progress("%s, driver %s, GPUs: %d", r.Model, r.Driver, len(r.devices))
 	return r, nil
 }

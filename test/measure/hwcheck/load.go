@@ -88,10 +88,6 @@ const startTimeout = time.Minute
 func startLoad(program string, uuids []string, env []string, cgroup string, args ...string) (*load, error) {
 	l := &load{name: strings.Join(args, " "), full: true, working: make(chan struct{}), logged: make(chan struct{})}
 	cmd := exec.Command(program, args...)
-	if cgroup != "" {
-		cmd = exec.Command("/bin/sh", append([]string{"-c", `echo $$ > "$0/cgroup.procs" && exec "$@"`, cgroup,
-			program}, args...)...)
-	}
 	cmd.Env = append(append(os.Environ(), "CUDA_VISIBLE_DEVICES="+strings.Join(uuids, ",")), env...)
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -101,6 +97,11 @@ func startLoad(program string, uuids []string, env []string, cgroup string, args
 	l.child, err = testkit.Start(cmd)
 	if err = errors.Join(err, w.Close()); err != nil {
 		return nil, errors.Join(err, r.Close())
+	}
+	if cgroup != "" { // before it has a context, which takes long
+		if err := os.WriteFile(filepath.Join(cgroup, "cgroup.procs"), []byte(fmt.Sprint(l.child.PID())), 0o644); err != nil {
+			return nil, errors.Join(err, r.Close(), l.child.Stop())
+		}
 	}
 	go func() {
 		defer close(l.logged)

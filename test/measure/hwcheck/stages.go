@@ -74,8 +74,8 @@ func stages() []stage {
 		{stageIdle, quickPolls, 1, 15, (*run).idle},
 		{stageJournal, quickPolls, 0, 10, (*run).journal},
 		{stageRings, quickPolls, 0, 17, (*run).rings},
-		{stageLoad, defaultPolls, 1, 25, (*run).loaded},
-		{stageShared, defaultPolls, 1, 15, (*run).shared},
+		{stageLoad, defaultPolls, 1, 35, (*run).loaded},
+		{stageShared, defaultPolls, 1, 25, (*run).shared},
 	}
 	for _, c := range pcieStages() {
 		out = append(out, stage{c.stage, defaultPolls, 1, 8, c.run})

@@ -1,0 +1,232 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/standin"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
+	"github.com/gpu-exporter/gpu-exporter/test/measure/hwcheck"
+)
+
+// The sizes that the bundle may have.
+const (
+	maxPacked   = 25e6
+	maxUnpacked = 45e6
+)
+
+var flags = flag.String("hwcheck", "--only=idle,journal,rings,cost --period=4s", "flags of the check")
+
+const text = `scenario 1
+title "An idle H100"
+symbols R580
+system DriverVersion = "580.105.08"
+system NVMLVersion = "13.580.105.08"
+system CudaDriverVersion = 13000
+include boards/h100-sxm.scenario
+gpu 0 board=h100 pci=0000:18:00.0 minor=0 uuid=GPU-5a0e1100-8c1d-4e6b-9d10-000000000000 serial=1650000000100
+  Temperature[gpu] = 29
+  MarginTemperature = 58
+  Field[82] = 37
+  Field[185,gpu] = 69850
+  Field[186,gpu] = 69620
+  Field[83] = 69850*t
+  ClockInfo[graphics] = 345
+  ClockInfo[sm] = 345
+  ClockInfo[mem] = 2619
+  ClockInfo[video] = 765
+`
+
+// TestBundle builds the bundle and runs it in a root directory that has glibc, the fake driver, and nothing else.
+func TestBundle(t *testing.T) {
+	repository, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	command(t, repository, "deploy/hwcheck/build", runtime.GOARCH)
+	name := "gpu-hwcheck-linux-" + runtime.GOARCH
+	archive := filepath.Join(repository, "bin", name+".tar.gz")
+	root := t.TempDir()
+	command(t, root, "tar", "-xzf", archive)
+	unpacked, kinds := 0.0, map[string]bool{}
+	if err := filepath.WalkDir(filepath.Join(root, name), func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			info, failed := d.Info()
+			unpacked, err = unpacked+float64(info.Size()), failed
+			kinds[d.Name()] = true
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(archive)
+	if err != nil || float64(info.Size()) > maxPacked || unpacked > maxUnpacked {
+		t.Errorf("%v bytes packed, %v unpacked, want %v and %v at most; %v", info.Size(), unpacked, maxPacked, maxUnpacked, err)
+	}
+	for _, file := range []string{"run", "hwcheck", "gpu-exporter", "load", "README.md", "LICENSE"} {
+		if !kinds[file] {
+			t.Errorf("%s is missing", file)
+		}
+	}
+	env := fill(t, repository, root)
+	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
+	defer cancel()
+	args := append([]string{"--under=/bin/env " + strings.Join(env, " ")}, strings.Fields(*flags)...)
+	cmd := exec.CommandContext(ctx, "/"+name+"/hwcheck", append(args, "--", "--path.kmsg=")...)
+	cmd.Path = "/" + name + "/hwcheck"
+	cmd.Dir, cmd.Env = "/"+name, []string{"PATH=/bin:/usr/bin"}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
+	begin := time.Now()
+	out, err := cmd.CombinedOutput()
+	t.Logf("%v, %v", time.Since(begin).Round(time.Second), err)
+	reports, _ := filepath.Glob(filepath.Join(root, name, "report", "*"))
+	if len(reports) != 4 {
+		t.Fatalf("files: %q\n%s", reports, out)
+	}
+	data, err := os.ReadFile(filepath.Join(root, name, "report", "h100-80gb-hbm3-580.105.08.json"))
+	var report hwcheck.Report
+	if err := errors.Join(err, json.Unmarshal(data, &report)); err != nil || bytes.Contains(data, []byte("1650000000100")) {
+		t.Fatalf("%v\n%s", err, data)
+	}
+	if len(report.Done) < 4 {
+		t.Errorf("stages: %q", report.Done)
+	}
+	for _, c := range report.Checks {
+		// The times of launches are those of this machine, whatever else it does.
+		if !slices.Contains([]string{"passed", "not tested"}, c.Outcome) && (c.Stage != "cost" || c.Measured == "") {
+			t.Errorf("%+v", c)
+		}
+	}
+}
+
+func command(t *testing.T, dir, name string, args ...string) {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	if cmd.Dir = dir; strings.Contains(name, "/") {
+		cmd.Path = filepath.Join(dir, name)
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s %q: %v\n%s", name, args, err, out)
+	}
+}
+
+// fill adds glibc, the kernel's /proc, the fake driver and nvidia-smi to a root directory. It returns the environment of the
+// driver.
+func fill(t *testing.T, repository, root string) []string {
+	t.Helper()
+	for _, dir := range []string{"proc", "tmp", "dev", "lib64", "lib", "bin", "usr/bin"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := syscall.Mount("proc", filepath.Join(root, "proc"), "proc", 0, ""); err != nil {
+		t.Fatalf("this test needs root, as the check does: %v", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(filepath.Join(root, "proc"), syscall.MNT_DETACH) })
+	if err := os.WriteFile(filepath.Join(root, "dev", "null"), nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	// Those that glibc has had since 2.34 are empty where programs of before look for them.
+	for _, library := range []string{"libc.so.6", "libpthread.so.0", "libdl.so.2", "libm.so.6"} {
+		found, _ := filepath.Glob("/lib/*-linux-gnu/" + library)
+		if len(found) == 0 {
+			t.Fatalf("no %s on this machine", library)
+		}
+		copyFile(t, found[0], filepath.Join(root, "lib", library))
+	}
+	linkers, _ := filepath.Glob("/lib*/ld-linux-*.so.*")
+	for _, linker := range linkers {
+		copyFile(t, linker, filepath.Join(root, linker))
+	}
+	// The driver, where its symbols are played from.
+	s, err := scenario.Parse("bundle.scenario", text, os.DirFS(filepath.Join(repository, "testdata", "scenarios")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := filepath.Join(root, "tmp")
+	library, err := standin.BuildFakeNVML(t.Context(), s.Symbols, state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copyFile(t, library, filepath.Join(root, "lib", "libnvidia-ml.so.1"))
+	cc := func(to string, args ...string) {
+		command(t, repository, "cc", append(args, "-O2", "-o", filepath.Join(root, to))...)
+	}
+	cc("lib/libcuda.so.1", "-shared", "-fPIC", "test/measure/hwcheck/testdata/libcuda.c")
+	cc("usr/bin/nvidia-smi", "-static", "test/hwcheck/testdata/smi.c")
+	cc("bin/env", "-static", "test/hwcheck/testdata/env.c")
+	var answers strings.Builder
+	answers.WriteString("count\t1\n")
+	for name, value := range recorded(t, filepath.Join(repository, "test/measure/hwcheck/testdata/h100.csv")) {
+		fmt.Fprintf(&answers, "%s\t%s\n", name, value)
+	}
+	listing := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(root, "usr/bin/nvidia-smi."+name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	listing("answers", answers.String())
+	for name, file := range map[string]string{"-q": "h100.xml", "nvlink": "nvlink.txt"} {
+		data, err := os.ReadFile(filepath.Join(repository, "test/measure/hwcheck/testdata", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		listing(name, string(data))
+	}
+	listing("pmon", "# gpu pid type sm\n 0 - - -\n")
+	listing("mig", "No MIG-enabled devices found.\n")
+	env, control, err := standin.SimulateLive(s, state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { control.Close() })
+	for i := range env {
+		env[i] = strings.ReplaceAll(env[i], root, "")
+	}
+	return env
+}
+
+// recorded are the answers of nvidia-smi of a capture: a line of names with their units, and one of values.
+func recorded(t *testing.T, path string) map[string]string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := slices.DeleteFunc(strings.Split(strings.TrimSpace(string(data)), "\n"),
+		func(line string) bool { return strings.HasPrefix(line, "#") })
+	out, values := map[string]string{}, strings.Split(lines[1], ", ")
+	for i, column := range strings.Split(lines[0], ", ") {
+		name, _, _ := strings.Cut(column, " ")
+		out[name] = values[i]
+	}
+	return out
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	data, err := os.ReadFile(from)
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(to), 0o755)
+	}
+	if err == nil {
+		err = os.WriteFile(to, data, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,57 @@
+package hwcheck
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gpu-exporter/gpu-exporter/test/measure/page"
+)
+
+// The table of the exporter and the page are those of the reports in docs/hardware.
+func TestReportsAreWritten(t *testing.T) {
+	root := filepath.Join("..", "..", "..")
+	table, section, err := Reports(filepath.Join(root, "docs", "hardware"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := readFile(t, filepath.Join(root, "docs", "hardware.md"))
+	if readFile(t, filepath.Join(root, "internal", "hardware", "reports.txt")) != table ||
+		!strings.Contains(text, reportsBegin+section+reportsEnd) {
+		t.Error("docs/hardware has other reports: run `bin/measure reports`")
+	}
+}
+
+// A report that contradicts a claim opens it by its number.
+func TestReports(t *testing.T) {
+	root := t.TempDir()
+	for _, dir := range []string{"docs/hardware", "internal/hardware"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := Report{Model: "A", Driver: "1", Date: "2026-11-24", Checks: []Check{
+		{Number: 1, Name: "time observed, idle", Outcome: passed}, {Number: 1, Name: "time observed, loaded", Outcome: finding,
+			Expected: "1 ±0.1", Measured: "0.8"}, {Number: 2, Name: "b", Outcome: passed}, {Number: 3, Name: "c", Outcome: skipped},
+		{Name: "start", Outcome: finding}}}
+	if err := page.Save(filepath.Join(root, "docs/hardware"), "a-1", "", &r); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "docs/hardware.md"), []byte("# A\n"+reportsBegin+"old\n"+reportsEnd+"end\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := SaveReports(root); err != nil {
+		t.Fatal(err)
+	}
+	if got := readFile(t, root, "internal/hardware/reports.txt"); got != "A|1|1|contradicted\nA|1|2|confirmed\n" {
+		t.Errorf("%q", got)
+	}
+	got := readFile(t, root, "docs/hardware.md")
+	for _, want := range []string{"# A\n", "| [A](hardware/a-1.md) | 1 | 2026-11-24 | 1 | 1 |\n",
+		"## Contradicted claims\n", "| 1 | time observed, loaded | A, 1 | 1 ±0.1 | 0.8 |\n", "end\n"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is missing in\n%s", want, got)
+		}
+	}
+}
