@@ -2,6 +2,8 @@ package alerts
 
 import "github.com/gpu-exporter/gpu-exporter/internal/gpu"
 
+// reported are errors that the driver reports. What they lead to is known some scrapes and evaluations later, and is an alert of its
+// own: those of errors wait for it.
 func reported() []Alert {
 	labels := append([]string{"xid"}, gpuLabels...)
 	recent := []Parameter{period(minutes30, "time after an event")}
@@ -19,23 +21,24 @@ func reported() []Alert {
 				`) gpu_recovery_action)` + "\n  unless on (" + onGPU + ") last_over_time(" + graverProblems + "[$period])",
 			Summary:     "A GPU reported a fatal error.",
 			Description: "XID {{ $labels.xid }} on " + atGPU + ". " + describeXID(gpu.XIDCritical)},
-		{Name: "GPUXIDWarning", Severity: Warning, Labels: labels, Keep: minutes15, Parameters: recent,
+		{Name: "GPUXIDWarning", Severity: Warning, Labels: labels, For: minutes5, Keep: minutes15, Parameters: recent,
 			Dashboard: gpuDashboard,
 			Expr: recentXID(`{xid!~"`+xidPattern(gpu.XIDCritical, gpu.XIDApplication, gpu.XIDInfo)+`"}`) +
 				graver,
 			Summary:     "A GPU reported an error that may recur.",
 			Description: "XID {{ $labels.xid }} on " + atGPU + ". " + describeXID(gpu.XIDWarning)},
-		{Name: "GPUXIDApplication", Severity: Info, Labels: labels, Keep: minutes10, Parameters: recent,
+		{Name: "GPUXIDApplication", Severity: Info, Labels: labels, For: minutes5, Keep: minutes10, Parameters: recent,
 			Dashboard: gpuDashboard,
 			Expr:      recentXID(`{xid=~"`+xidPattern(gpu.XIDApplication)+`"}`) + graver,
 			Summary:   "An application failed on a GPU.",
 			Description: "XID {{ $labels.xid }} on " + atGPU + ": most likely an application fault, not a GPU fault. " +
 				describeXID(gpu.XIDApplication)},
-		{Name: "GPUUncorrectedECC", Severity: Warning, Labels: gpuLabels, Keep: minutes30, Parameters: recent,
+		{Name: "GPUUncorrectedECC", Severity: Warning, Labels: gpuLabels, For: minutes5, Keep: minutes30, Parameters: recent,
 			Dashboard: gpuDashboard,
+			// The driver reports most of them as XID 48, 94, 95 or 140 as well, of which there is an alert.
 			Expr: "max" + byGPU + "(" + uncorrected + " > min_over_time(" + uncorrected + "[$period])\n  or " + uncorrected +
 				" unless last_over_time(" + uncorrected + "[1h] offset $period) and on (" + onGPU +
-				") (gpu_device_up offset $period == 1))" + graver,
+				") (gpu_device_up offset $period == 1))" + graver + "\n  unless on (" + onGPU + ") " + recentXID(`{xid=~"48|94|95|140"}`),
 			Summary: "Uncorrected memory errors on a GPU.",
 			Description: atGPU + " has counted " + value3 + " uncorrected memory errors since the driver was loaded, some of " +
 				"them just now. Applications on it have failed. Move its pods away and reset the GPU so that the " +

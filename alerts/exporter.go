@@ -9,27 +9,42 @@ func nodeOfTarget(up string) string {
 
 const targets = `up{job=~"` + jobRE + `"}`
 
+// mostDown are the jobs whose targets are down for the most part; otherCluster are nodes whose exporter has another cluster's
+// name than kube-state-metrics has for the node.
+const (
+	mostDown = "((count by (cluster, job) (avg_over_time(" + targets + "[15m]) < 0.5) > 4) / count by (cluster, job) (" + targets +
+		") > 0.5)"
+	otherCluster = "(group by (cluster, node) (gpu_exporter_build_info) and on (node) kube_node_status_capacity{resource=~\"" +
+		resourceRE + "\"}\n    unless on (cluster, node) kube_node_status_capacity)"
+)
+
 func exporter() []Alert {
 	return []Alert{
 		{Name: "GPUExporterDown", Severity: Critical, Needs: kubeOptional, Labels: []string{"job", "instance", "node"},
-			For: minutes10, Keep: minutes5, Dashboard: Dashboard{dashboardExporter, nil},
-			// An exporter that crashes again and again is up now and then.
-			Expr:    nodeOfTarget("avg_over_time("+targets+"[15m])") + " < 0.5" + closedNodes,
+			For: 3 * minute, Keep: minutes5, Dashboard: Dashboard{dashboardExporter, nil},
+			// An exporter that crashes again and again is up now and then. A bad rollout is one page.
+			Expr: nodeOfTarget("avg_over_time("+targets+"[15m])") + " < 0.5" + closedNodes +
+				"\n  unless on (cluster, job) " + mostDown,
 			Summary: "An exporter cannot be scraped.",
 			Description: "{{ $labels.instance }} of {{ $labels.job }} cannot be scraped: its GPUs are not monitored. " +
 				"Check its pod and log on that node; if the pod is running, check the network policy and the port."},
 		{Name: "GPUExporterAbsent", Severity: Critical, For: minutes15, Keep: minutes5,
 			Dashboard: Dashboard{dashboardExporter, nil},
-			Expr:      `absent(up{job=~"` + jobRE + `"})`,
-			Summary:   "No exporter is scraped.",
-			Description: "Prometheus has no target of the exporter. " +
+			// Of a cluster whose exporters were removed something is known for an hour.
+			Expr: `absent(up{job=~"` + jobRE + `"})
+  or group by (cluster) (last_over_time(cluster:gpu_nodes:count[1h])) unless on (cluster) ` + targets + ` and on () ` + targets + `
+  or group by (cluster) (` + mostDown + ")",
+			Summary: "No exporter is scraped, or most of a cluster's are down.",
+			Description: "Prometheus has no target of the exporter, or none of a cluster, or most of " +
+				"its targets, at least five, are down. " +
 				"Check that the DaemonSet exists and that the PodMonitor or scrape configuration selects it; set the " +
 				"job selector of these rules if the job has another name."},
 		{Name: "GPUExporterMissingOnNode", Severity: Critical, Needs: kubeStateMetrics, Labels: []string{"node"},
 			For: minutes15, Keep: minutes5, Dashboard: Dashboard{dashboardExporter, nil},
 			Expr: `sum by (cluster, node) (kube_node_status_capacity{resource=~"` + resourceRE + `"}) > 0
   unless on (cluster, node) gpu_exporter_build_info
-  unless on (cluster, node) ` + nodeOfTarget(targets) + closedNodes,
+  unless on (cluster, node) ` + nodeOfTarget(targets) + `
+  unless on (node) (gpu_exporter_build_info unless on (cluster, node) kube_node_status_capacity)` + closedNodes,
 			Summary: "A GPU node has no exporter.",
 			Description: "{{ $labels.node }} offers " + value3 + " GPUs, but no exporter reports them. " +
 				"Check the DaemonSet's node selector and tolerations, and whether its pod starts there."},
@@ -76,7 +91,9 @@ func exporterState() []Alert {
 		{Name: "GPUExporterNVMLErrors", Severity: Warning, Labels: []string{"node", "call", "code"}, For: minutes15,
 			Keep: minutes5, Dashboard: dashboard,
 			Parameters: []Parameter{number("errors", 10, 0, 1e6, "failed calls within 15 minutes")},
-			Expr: "sum by (cluster, node, call, code) (increase(gpu_exporter_call_errors_total[15m])) > $errors\n" +
+			// A GPU that is lost has an alert of its own.
+			Expr: `sum by (cluster, node, call, code) (increase(gpu_exporter_call_errors_total{code!~"GPU_IS_LOST|RESET_REQUIRED"}[15m]))` +
+				" > $errors\n" +
 				`  or label_replace(label_replace(sum by (cluster, node) (increase(gpu_exporter_panics_total[1h])), "code", "panic",` +
 				` "", ""), "call", "any", "", "") > 0`,
 			Summary: "Driver calls fail.",
@@ -84,15 +101,17 @@ func exporterState() []Alert {
 				"GPU counts as failed until its next successful poll. Please report it with the stack trace of its log.{{ else }}" +
 				"{{ $labels.call }} failed " + value3 +
 				" times in 15 minutes on {{ $labels.node }} with {{ $labels.code }}. Metrics are missing. The " +
-				"exporter's log names the GPU; codes such as GPU_IS_LOST or TIMEOUT indicate a GPU fault.{{ end }}"},
+				"exporter's log names the GPU; codes such as TIMEOUT indicate a GPU fault.{{ end }}"},
 		{Name: "GPUAllocationUnknown", Severity: Warning,
 			Needs:  "kube-state-metrics where the exporter reports no allocation at all",
 			Labels: []string{"node"}, For: minutes15, Keep: minutes5, Dashboard: dashboard,
-			Expr: `sum by (cluster, node) (gpu_container_unresolved_devices) > 0
+			// Without the kubelet's socket nothing is known, which is an alert of its own.
+			Expr: `(sum by (cluster, node) (gpu_container_unresolved_devices) > 0
   or sum by (cluster, node) (kube_pod_container_resource_requests{resource=~"` + resourceRE + `",node!=""}
     * on (cluster, namespace, pod) group_left () max by (cluster, namespace, pod) (kube_pod_status_phase{phase="Running"} == 1)) > 0
     unless on (cluster, node) gpu_container_allocation_ratio
-    and on (cluster, node) gpu_exporter_build_info`,
+    and on (cluster, node) gpu_exporter_build_info)
+  unless on (cluster, node) gpu_exporter_source_up{source="podresources"} == 0`,
 			Summary: "The allocation of GPUs to pods is not known.",
 			Description: value3 + " devices allocated on {{ $labels.node }} could not be resolved to GPUs: no GPU of " +
 				"the node is reported as unallocated. The landing page lists them. Check that " +
@@ -108,17 +127,19 @@ func exporterState() []Alert {
 				"The metrics of those pods are wrong by that much. For memory, the driver's process lists may be " +
 				"inconsistent; otherwise, also for time, which are the states of gpu_time_seconds_total, it is a bug: please " +
 				"report it with a recording."},
-		{Name: "GPUScrapeMisconfigured", Severity: Warning, Labels: []string{"node", "problem"}, For: minutes15,
-			Keep:      minutes5,
-			Dashboard: dashboard,
+		{Name: "GPUScrapeMisconfigured", Severity: Warning, Needs: "kube-state-metrics to compare cluster labels",
+			Labels: []string{"node", "problem"}, For: minutes15, Keep: minutes5, Dashboard: dashboard,
 			Expr: `label_replace(max by (cluster, node) (count by (` + onGPU +
 				`, gpu) (gpu_device_up)) > 1, "problem", "scraped_twice", "", "")
-  or label_replace(count by (cluster, node) (gpu_container_allocation_ratio{exported_pod!=""}), "problem", "labels_not_honored", "", "")`,
+  or label_replace(count by (cluster, node) (gpu_container_allocation_ratio{exported_pod!=""}), "problem", "labels_not_honored", "", "")
+  or label_replace(topk by (cluster) (1, ` + otherCluster + `), "problem", "cluster_differs", "", "")`,
 			Summary: "The exporter of a node is scraped in a way that makes sums wrong.",
 			Description: `{{ if eq $labels.problem "scraped_twice" }}Each GPU of {{ $labels.node }} is scraped ` +
 				value3 +
 				` times: sums of GPUs are too high. Remove one of the scrape configurations, or query one replica of ` +
-				`Prometheus.{{ else }}The pod labels of {{ $labels.node }} are those of the exporter's own pod: all GPUs seem ` +
+				`Prometheus.{{ else if eq $labels.problem "cluster_differs" }}kube-state-metrics reports {{ $labels.node }} in another ` +
+				`cluster, perhaps not this node alone: nothing of the two can be joined. Give both targets the same cluster ` +
+				`label.{{ else }}The pod labels of {{ $labels.node }} are those of the exporter's own pod: all GPUs seem ` +
 				`allocated to it. Set honor_labels: true.{{ end }}`},
 		{Name: "GPURecordsAbsent", Severity: Warning, Labels: nil, For: minutes10, Keep: minutes5,
 			Dashboard: Dashboard{dashboardExporter, nil},

@@ -3,19 +3,21 @@ package alerts
 // lostLinks is evaluated with the alerts about lost GPUs: both are for a person now.
 func lostLinks() []Alert {
 	return []Alert{
-		{Name: "GPUNVLinkDown", Severity: Critical, Labels: append([]string{"problem"}, gpuLabels...), For: minutes10,
-			Keep: minutes5, Dashboard: gpuDashboard,
+		// A link has two ends, and its GPU several problems: one node is one page.
+		{Name: "GPUNVLinkDown", Severity: Critical, Labels: []string{"node"}, For: minutes10,
+			Keep: minutes5, Dashboard: nodeDashboard,
 			Parameters: []Parameter{period(2*day, "lookback for lost links")},
-			Expr: `label_replace(max` + byGPU + `(gpu_nvlink_links{state="up"}) < max` + byGPU +
-				`(max_over_time(` + nvlinksRecord + `[$period]))
+			Expr: `count by (cluster, node) (
+  (max` + byGPU + `(gpu_nvlink_links{state="up"}) < max` + byGPU + `(max_over_time(` + nvlinksRecord + `[$period]))
     or (max` + byGPU + `(gpu_nvlink_links{state="up"}) > 0)
-      < on (cluster, node) group_left () max by (cluster, node) (gpu_nvlink_links{state="up"}), "problem", "link_down", "", "")
-  or on (` + onGPU + `) label_replace(max` + byGPU + `(gpu_fabric_state{state!="completed"} == 1), "problem", "fabric_not_ready", "", "")
-  or on (` + onGPU + `) label_replace(max` + byGPU + `(gpu_fabric_fault or gpu_fabric_health{health=~"unhealthy|limited_capacity"}) == 1,
-    "problem", "fabric_unhealthy", "", "")
-  unless on (` + onGPU + ") " + problemRecord + `{problem=~"` + repairs + `"}`,
-			Summary: "A GPU has lost an NVLink, or the NVSwitch fabric reports a problem with it.",
-			Description: atGPU + ": {{ $labels.problem }}. Multi-GPU applications are slow or fail, and CUDA may " +
+      < on (cluster, node) group_left () max by (cluster, node) (gpu_nvlink_links{state="up"})
+    or max` + byGPU + `(gpu_fabric_state{state!="completed"} == 1)
+    or max` + byGPU + `(gpu_fabric_fault or gpu_fabric_health{health=~"unhealthy|limited_capacity"}) == 1)
+  unless on (` + onGPU + ") " + problemRecord + `{problem=~"` + repairs + `"}
+)`,
+			Summary: "GPUs have lost an NVLink, or the NVSwitch fabric reports a problem with them.",
+			Description: value3 + " GPUs of {{ $labels.node }} have fewer NVLinks than before or than their neighbors, or are not " +
+				"registered with the fabric, or it reports a fault of theirs. Multi-GPU applications are slow or fail, and CUDA may " +
 				"not start there. Check nvidia-smi nvlink --status and the fabric manager (on multi-node systems " +
 				"IMEX too), restart it while the node is drained, then reset the linked GPUs; have the baseboard " +
 				"checked if it persists."},
@@ -24,16 +26,17 @@ func lostLinks() []Alert {
 
 func links() []Alert {
 	return []Alert{
-		{Name: "GPUNVLinkErrors", Severity: Warning, Labels: append([]string{"kind"}, gpuLabels...), For: minutes15,
-			Keep: minutes15, Dashboard: gpuDashboard,
+		{Name: "GPUNVLinkErrors", Severity: Warning, Labels: []string{"node"}, For: minutes15,
+			Keep: minutes15, Dashboard: nodeDashboard,
 			Parameters: []Parameter{period(minutes15, "period in which errors are counted"),
-				number("errors", 10, 0, 1e9, "errors of one kind in the period")},
+				number("errors", 10, 0, 1e9, "errors of a GPU in the period")},
 			// Symbol errors are corrected by forward error correction.
-			Expr:    `sum by (cluster, node, uuid, gpu, kind) (increase(gpu_nvlink_errors_total{kind!="symbol"}[$period])) > $errors`,
-			Summary: "NVLink errors on a GPU.",
-			Description: "The NVLinks of " + atGPU + " had " + value3 +
-				" {{ $labels.kind }} errors within $period. Transfers are retried and slow. Compare both ends with " +
-				"nvidia-smi nvlink --errorcounters; a single faulty pair indicates a cable, a switch or the seating."},
+			Expr: `count by (cluster, node) (sum` + byGPU + `(increase(gpu_nvlink_errors_total{kind!="symbol"}[$period])) > $errors)` +
+				"\n  unless on (cluster, node) " + problemRecord + `{problem=~"nvlink_down|fabric_.+"}`,
+			Summary: "NVLink errors on GPUs.",
+			Description: value3 + " GPUs of {{ $labels.node }} had more than $errors NVLink errors within $period. Transfers are " +
+				"retried and slow. Compare both ends with nvidia-smi nvlink --errorcounters; a single faulty pair indicates a " +
+				"cable, a switch or the seating."},
 		{Name: "GPUPCIeDegraded", Severity: Warning, Labels: append([]string{"problem"}, gpuLabels...),
 			For: minutes15, Keep: minutes15,
 			Dashboard: gpuDashboard,

@@ -62,36 +62,32 @@ func patient() []Alert {
 	return []Alert{
 		{Name: "GPUMissing", Severity: Warning, Labels: []string{"node"}, For: minutes30, Keep: minutes5,
 			Dashboard: nodeDashboard,
-			Parameters: []Parameter{period(30*day, "lookback for GPUs of the node"),
+			Parameters: []Parameter{period(7*day, "lookback for GPUs of the node: so long a node with fewer on purpose counts"),
 				number("peers", 0.8, 0.5, 1, "fraction of the nodes with the model, of at least five, that have more")},
-			// The PCI bus is searched while NVML responds.
+			// The PCI bus is searched while NVML responds. A node with half of its peers' GPUs or fewer is a smaller one.
 			Expr: "(" + gpusOf + " < " + gpusBefore + "\n  or max by (cluster, node) (" + gpusByNode +
 				" < on (cluster, model) group_left () " + gpusOfPeer + "\n    and on (cluster, model) count by (cluster, model) (" +
 				gpusByNode + " == on (cluster, model) group_left () " + gpusOfPeer + ") / (count by (cluster, model) (" +
-				gpusByNode + ") > 4) >= $peers))\n" +
+				gpusByNode + ") > 4) >= $peers\n    and " + gpusByNode + " > on (cluster, model) group_left () 0.5 * " + gpusOfPeer +
+				"))\n" +
 				`  and on (cluster, node) (max by (cluster, node) (gpu_exporter_source_up{source="nvml"}) == 1)` +
 				"\n" + `  unless on (cluster, node) (max by (cluster, node) (gpu_node_devices{state="detached"}) > 0)`,
 			Summary: "A node has fewer GPUs than before, or than its peers.",
 			Description: "{{ $labels.node }} has only " + value3 + " GPUs, in NVML and on the PCI bus together. " +
 				"If none was removed, reboot the node and check power, riser and seating."},
-		{Name: "GPUVerdictsDisagree", Severity: Warning, Needs: kubeOptional, Labels: append([]string{"only"}, gpuLabels...),
+		// Where the exporter alone finds a fault, that is an alert of its own.
+		{Name: "GPUVerdictsDisagree", Severity: Warning, Labels: append([]string{"only"}, gpuLabels...),
 			For: minutes30, Keep: minutes5, Dashboard: gpuDashboard,
 			Expr: `label_replace(group` + byGPU + "(" + tainted + ") unless on (" + onGPU + ") " + healthRecord +
 				`, "only", "driver", "", "")` +
 				"\n  or label_replace(group" + byGPU + unhealthy + " unless on (" + onGPU + ") (" + healthRecord + " or on (" + onGPU +
-				") " + tainted + `), "only", "kubelet", "", "")` +
-				"\n  or label_replace(group" + byGPU + "(" + healthRecord + `{state=~"needs_reset|needs_reboot|replace|lost"})` +
-				" unless on (" + onGPU + ") " + tainted + " unless on (" + onGPU + ") " + unhealthy +
-				`, "only", "exporter", "", "")` + "\n    and on (" + onGPU + ") (gpu_kubelet_healthy or on (" + onGPU + ") " +
-				healthRecord + "\n      and on (cluster, node) " + `(gpu_exporter_source_up{source="resource_slices"} == 1))` + closedNodes,
-			Summary: "The exporter and the kubelet or the DRA driver disagree about a GPU.",
+				") " + tainted + `), "only", "kubelet", "", "")`,
+			Summary: "The kubelet or the DRA driver avoids a GPU that is healthy.",
 			Description: `{{ if eq $labels.only "driver" }}The DRA driver has tainted ` + atGPU +
 				", so that no pod is placed on it, and the exporter " +
 				"finds it healthy: gpu_taint_info has the reason. If the fault has passed, remove the taint." +
-				`{{ else if eq $labels.only "kubelet" }}The device plugin has reported ` + atGPU +
+				`{{ else }}The device plugin has reported ` + atGPU +
 				" as unhealthy, so that the kubelet places no pod on it, and the exporter finds it healthy. " +
-				"If the fault has passed, restart the device plugin." +
-				`{{ else }}The exporter finds that ` + atGPU +
-				" needs a repair, and neither the kubelet nor the DRA driver does: pods are placed on it. Cordon the node.{{ end }}"},
+				"If the fault has passed, restart the device plugin.{{ end }}"},
 	}
 }

@@ -483,8 +483,8 @@ func useAboveRequest() Record {
 	}
 	return Record{Name: overRequest, Labels: []string{"node", "uuid", "gpu", "namespace", "pod", "container", "quantity"},
 		Help: "Use divided by request, of containers that share a GPU and use more than they requested: of its memory, or of " +
-			"its time (quantity busy, mean of 5 minutes, only while the GPU is busy to 90 %). The request is the guaranteed " +
-			"amount, else the limit, else the share of the GPU.",
+			"its time (quantity busy, mean of 5 minutes, only while the GPU is busy to 90 %, and others use it). The request " +
+			"is the guaranteed amount, else the limit, else the share of the GPU.",
 		Expr: over("memory", "sum"+each+"(gpu_container_memory_used_bytes)",
 			"max"+each+"(gpu_container_memory_guaranteed_bytes) or max"+
 				each+"(gpu_container_memory_limit_bytes) or "+share+" * on ("+onGPU+") group_left () max by ("+onGPU+
@@ -492,7 +492,8 @@ func useAboveRequest() Record {
 			over("busy", "sum"+each+"(rate(gpu_container_busy_seconds_total[5m]))",
 				"max"+each+"(gpu_container_compute_limit_ratio) or "+share,
 				" and on (cluster, node, uuid, gpu) "+sharingContainers+" > 1 and on (cluster, node, uuid, gpu) sum"+byGPU+
-					"(rate(gpu_busy_seconds_total[5m])) > 0.9")}
+					"(rate(gpu_busy_seconds_total[5m])) > 0.9 unless sum"+each+"(rate(gpu_container_busy_seconds_total[5m])) > on ("+onGPU+
+					") group_left () (0.9 * sum by ("+onGPU+") (rate(gpu_container_busy_seconds_total[5m])))")}
 }
 
 // workloadAllocation is what is allocated to containers, and the power that they take.

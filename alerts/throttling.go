@@ -4,6 +4,7 @@ func throttling() []Alert {
 	limited := func(reason string) string {
 		return "max" + byGPU + "(" + limitedRecord + `{reason="` + reason + `"})`
 	}
+	clocks := withModel("max" + byGPU + `(avg_over_time(gpu_clock_hertz{clock="sm"}[15m]))`)
 	part := func(v float64, what string) []Parameter { return []Parameter{number("fraction", v, 0.001, 0.99, what)} }
 	return []Alert{
 		{Name: "GPUThermalSlowdown", Severity: Warning, Labels: gpuLabels, For: minutes5, Keep: minutes10,
@@ -27,9 +28,13 @@ func throttling() []Alert {
 		{Name: "GPUTemperatureHigh", Severity: Warning, Labels: append([]string{"sensor"}, gpuLabels...), For: minutes10,
 			Keep: minutes10, Dashboard: gpuDashboard,
 			Parameters: []Parameter{number("margin", 2, 0, 40, "degrees below the limit")},
-			Expr: `max` + byGPUAnd("sensor") + `(gpu_temperature_celsius)
+			// Newer drivers report the distance alone.
+			Expr: `(max` + byGPUAnd("sensor") + `(gpu_temperature_celsius)
   > on (` + onGPU + `, gpu, sensor) max` + byGPUAnd("sensor") + `(gpu_temperature_limit_celsius{sensor="gpu",limit="slowdown"}
     or gpu_temperature_limit_celsius{sensor="memory",limit="max_operating"}) - $margin
+  or max` + byGPUAnd("sensor") + `(gpu_temperature_celsius{sensor="gpu"})
+    and on (` + onGPU + `) gpu_temperature_margin_celsius - on (` + onGPU + `) group_left ()
+      max by (` + onGPU + `) (gpu_temperature_margin_limit_celsius{sensor="gpu",limit="slowdown"}) < $margin)
   unless on (` + onGPU + `) ` + problemRecord + `{problem="thermal_slowdown"}`,
 			Summary: "A GPU or its memory is close to its temperature limit.",
 			Description: "Sensor {{ $labels.sensor }} of " + atGPU + " is at " + value3 + " °C, within $margin degrees of its " +
@@ -38,17 +43,17 @@ func throttling() []Alert {
 		{Name: "GPUSlowWithoutReason", Severity: Warning, Labels: gpuLabels, For: minutes30, Keep: minutes15,
 			Dashboard: gpuDashboard,
 			Parameters: []Parameter{
-				number("clock", 0.7, 0.1, 0.99, "SM clock over that of the fastest GPU of the node"),
+				number("clock", 0.7, 0.1, 0.99, "SM clock over that of the fastest GPU of the model on the node"),
 				number("busy", 0.8, 0.1, 0.99, "utilization from which the clock should be high"),
 				number("limited", 0.05, 0.001, 0.9, "fraction of time with a reason for low clocks"),
 			},
-			Expr: "max" + byGPU + `(avg_over_time(gpu_clock_hertz{clock="sm"}[15m]))
-    < on (cluster, node) group_left () ($clock * max by (cluster, node) (avg_over_time(gpu_clock_hertz{clock="sm"}[15m])))
+			Expr: "max" + byGPU + "(" + clocks + `
+    < on (cluster, node, model) group_left () ($clock * max by (cluster, node, model) (` + clocks + `)))
   and max` + byGPU + `(rate(gpu_busy_seconds_total[15m]) / (rate(gpu_observed_seconds_total[15m]) > 0)) > $busy
   unless on (` + onGPU + ") " + limitedRecord + " > $limited",
 			Summary: "A busy GPU has a low clock, and the driver gives no reason.",
 			Description: "The SM clock of " + atGPU + ` is only {{ $value | humanize }}Hz while the GPU is busy, and no ` +
-				"reason for limited clocks is active; another GPU of the node runs faster. Compare with the other " +
+				"reason for limited clocks is active; another GPU of the model on the node runs faster. Compare with the other " +
 				"GPUs of the node; look for locked clocks (nvidia-smi -q -d CLOCK), then reset the GPU."},
 	}
 }

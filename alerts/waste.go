@@ -1,5 +1,11 @@
 package alerts
 
+import (
+	"strings"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+)
+
 // allocated is the fraction of each GPU that is allocated to each pod. An exporter that restarts is absent for a moment
 // and may return with other target labels: neither may resolve an alert or count a GPU twice.
 const allocated = "sum by (" + onAlloc + ") (max by (" + onAlloc +
@@ -25,9 +31,20 @@ var idlePods = idle + wellUsedPods("increase", "$period")
 func idleParameters() []Parameter {
 	return []Parameter{
 		period(minutes30, "period without activity; younger pods are ignored"),
-		number("busy", 0.01, 0, 0.5, "utilization up to which a pod is idle"),
+		number("busy", 0.001, 0, 0.5, "utilization up to which a pod is idle: 1.8 s in half an hour, so that rare requests count"),
 		number("observed", 0.5, 0.01, 0.95, "fraction of the period that must have been observed idle"),
 	}
+}
+
+// gangs matches the kinds whose pods are ranks of one program that ends.
+func gangs() string {
+	names := []string{"LeaderWorkerSet"}
+	for _, k := range gpu.Kinds() {
+		if k.Pods == gpu.Together && k.Ends && k.Name != "Workflow" {
+			names = append(names, k.Name)
+		}
+	}
+	return strings.Join(names, "|")
 }
 
 func waste() []Alert {
@@ -37,14 +54,16 @@ func waste() []Alert {
 		{Name: "GPUAllocatedIdle", Severity: Info, Labels: podLabels, For: 6 * hour, Keep: minutes10,
 			Parameters: idleParameters(), Expr: idlePods, Dashboard: podDashboard,
 			Summary: "GPUs allocated to a pod have been idle for hours.",
-			Description: atPod + ": " + value3 + " allocated GPUs have been idle for hours. " +
-				"Delete it or scale it to zero, and inform its owner: set a time limit for notebooks and debugging " +
-				"pods."},
+			Description: atPod + ": " + value3 + " of its GPUs have been idle for hours. Ask its owner: where no other GPU of it " +
+				"is busy, delete it or scale it to zero, and set a time limit for notebooks and debugging pods; else request " +
+				"fewer GPUs."},
 		{Name: "GPUNamespaceIdle", Severity: Warning, Labels: []string{"namespace"}, For: 2 * hour, Keep: minutes15,
-			Parameters: []Parameter{number("gpus", 4, 0, 1e6, "tolerated idle GPUs of a namespace")},
-			Expr:       `sum by (cluster, namespace) (avg_over_time(namespace:gpu_unused_seconds:rate5m{state="idle"}[1h])) > $gpus`,
-			Dashboard:  Dashboard{dashboardNamespace, []string{"namespace"}},
-			Summary:    "Many GPUs allocated to a namespace are idle.",
+			Parameters: []Parameter{number("gpus", 4, 0, 1e6, "tolerated idle GPUs of a namespace"),
+				number("fraction", 0.1, 0, 0.99, "tolerated fraction of its allocated GPUs")},
+			Expr: `sum by (cluster, namespace) (avg_over_time(namespace:gpu_unused_seconds:rate5m{state="idle"}[1h])) > $gpus
+  > $fraction * sum by (cluster, namespace) (avg_over_time(namespace:gpu_allocation:sum[1h]))`,
+			Dashboard: Dashboard{dashboardNamespace, []string{"namespace"}},
+			Summary:   "Many GPUs allocated to a namespace are idle.",
 			Description: "On average " + value3 +
 				" GPUs allocated to {{ $labels.namespace }} were idle in the last hour. Check its workloads, " +
 				"beginning with the most idle, and lower its quota if they are not needed."},
@@ -64,7 +83,8 @@ func waste() []Alert {
 			Labels: []string{"namespace", "workload_type", "workload", "model"}, For: minutes30, Keep: minutes10,
 			Parameters: []Parameter{number("spread", 0.3, 0.05, 0.99,
 				"difference in activity between the most and the least active GPU")},
-			Expr: `workload:gpu_activity:ratio_max{workload_type!~"(?i:deployment|replicaset|daemonset)"}
+			// Ranks of one program wait for each other; of other kinds, pods may have nothing to do.
+			Expr: `workload:gpu_activity:ratio_max{workload_type=~"(?i:` + gangs() + `)"}
   - workload:gpu_activity:ratio_min > $spread
   and on (` + workload + `) workload:gpu_pods:count > 1`,
 			Dashboard: Dashboard{dashboardWorkload, []string{"namespace", "workload"}},

@@ -35,7 +35,7 @@ const (
 	// An index moves after a GPU falls off the bus, and without -i every GPU of the node is reset.
 	resetByUUID = "reset the GPU (nvidia-smi --gpu-reset -i {{ $labels.uuid }})"
 	restartNode = "Drain the node and restart it"
-	checkLink   = "Restart the application; if it recurs, check the GPU's NVLinks and reset all GPUs of the link"
+	checkLink   = "Check the GPU's NVLinks (nvidia-smi nvlink --status); reset all GPUs of the link, and restart the application"
 )
 
 // xidMeanings has the critical codes, and the most common of the others.

@@ -225,14 +225,14 @@ func table() []row {
 				allocated(started, ended), one(always(started, ended, "gpu_info{$a}")),
 				is(22*s, 38*s, `gpu_node_devices{$n,state="failed"}`, 1)),
 			// The kubelet still offers the GPU: with the time of the recovery that is nearly as long as the alert waits.
-			fires: []string{"GPUUnavailable a"}, mayFire: []string{"GPUVerdictsDisagree a"}},
+			fires: []string{"GPUUnavailable a"}},
 		{name: "gpu-reset", fault: down, symptom: "gpu_device_up{$a} == 0",
 			script: "at 15s gpu 0 xid 95\nat 15s gpu 0 Field[230] = 1\nat 17s gpu 0 reset_required\nat 39s gpu 0 Field[230] = 0\nat 40s " +
 				"gpu 0 restore\n",
 			assertions: together(valuesEnd("$a", 22*s, 40*s, 60*s), is(20*s, ended, `gpu_xid_events_total{$a,xid="95"}`, 1),
 				is(20*s, 40*s, `gpu_recovery_action{$a,action="reset"}`, 1),
 				one(never(66*s, ended, `gpu_recovery_action{$a,action="reset"}`)), allocated(started, ended)),
-			fires: []string{"GPUUnavailable a"}, mayFire: []string{"GPUXIDFatal a 95", "GPURepairRequired a", "GPUVerdictsDisagree a"}},
+			fires: []string{"GPUUnavailable a"}, mayFire: []string{"GPUXIDFatal a 95", "GPURepairRequired a"}},
 		{name: "gpu-missing", fault: span{0, 20 * s},
 			symptom: `gpu_node_devices{$n,state="missing"} == 1`, within: started,
 			script: "at 0s gpu 0 remove\nat 20s gpu 0 restore\n",

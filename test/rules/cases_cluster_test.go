@@ -1,6 +1,7 @@
 package rules_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 )
@@ -32,13 +33,27 @@ func capacityCases(t *testing.T) map[string][]testCase {
 		return asks("p", "", "nvidia_com_gpu", count, "0x4 1x60 0x130", "0x200") +
 			`kube_pod_status_scheduled{namespace="team",pod="p",condition="true"} 0x200` + "\n"
 	}
+	// pulls is a pod that has its place.
+	pulls := func(count string) string {
+		return asks("q", "n1", "nvidia_com_gpu", count, "1x200", "0x200") +
+			`kube_pod_status_scheduled{namespace="team",pod="q",condition="true"} 1x200` + "\n"
+	}
+	gang := ""
+	for _, rank := range []string{"r-0", "r-1", "r-2"} {
+		gang += asks(rank, "", "nvidia_com_gpu", "2", "0x4 1x60", "0x200")
+	}
 	return map[string][]testCase{
 		"GPUSchedulableWhilePodsWait": {
 			{name: "a node has room", series: waits("2") + free("n1", "4x200") + free("n2", "0x200"),
 				checks: "4m -; 19m -; 20m " + gpus + "; 65m " + gpus + "; 69m " + gpus + "; 75m -"},
 			{name: "there is room, but not enough on one node",
-				series: waits("4") + free("n1", "2x200") + free("n2", "2x200"),
+				series: waits("4") + pulls("1") + free("n1", "2x200") + free("n2", "2x200"),
 				checks: "30m -; 60m -"},
+			{name: "a node has room, and another pod its place", series: waits("2") + pulls("4") + free("n1", "4x200"),
+				checks: "19m -; 21m " + gpus},
+			{name: "one of three ranks has room", series: gang + free("n1", "2x200") + free("n2", "2x200"), checks: "30m -; 60m -"},
+			{name: "three ranks have room", series: gang + free("n1", "4x200") + free("n2", "2x200"),
+				checks: "19m -; 20m " + gpus},
 			{name: "it has its place and pulls its image",
 				series: asks("p", "n1", "nvidia_com_gpu", "2", "1x200", "0x200") + placed + free("n1", "4x200"),
 				checks: "30m -; 60m -"},
@@ -52,6 +67,10 @@ func capacityCases(t *testing.T) map[string][]testCase {
 				checks: `30m resource="nvidia_com_gpu"`},
 			{name: "four wanted, two on each of two nodes",
 				series: waits("4") + free("n1", "2x200") + free("n2", "2x200") + offered,
+				checks: `30m resource="nvidia_com_gpu"`},
+			{name: "there is room beside one that has its place", series: waits("2") + pulls("4") + free("n1", "4x200") + offered,
+				checks: "30m -; 60m -"},
+			{name: "one of three ranks has room", series: gang + free("n1", "2x200") + free("n2", "2x200") + offered,
 				checks: `30m resource="nvidia_com_gpu"`},
 			{name: "one is left", series: waits("1") + free("n1", "0x200") + free("n2", "1x200") + offered,
 				checks: "30m -; 60m -"},
@@ -68,17 +87,23 @@ func capacityCases(t *testing.T) map[string][]testCase {
 			pulse(t, "GPUNotOffered", "the device plugin is gone", 0,
 				`gpu_node_allocatable_devices{node="n1",resource="nvidia_com_gpu"}`, "2",
 				"0", `node="n1"`, "gpu_device_up{$A} 1", "gpu_device_up{$B} 1"),
+			{name: "six of eight time-sliced GPUs are not healthy",
+				series: `gpu_node_allocatable_devices{node="n1",resource="nvidia_com_gpu"} 32x10 8x60
+				gpu_device_up{$A} 1x70`, checks: `24m -; 27m node="n1"; 60m node="n1"`},
 			{name: "one is unavailable anyway",
-				series: `gpu_node_allocatable_devices{node="n1",resource="nvidia_com_gpu"} 1x40
-				gpu_device_up{$A} 1x40
-				gpu_device_up{$B} 0x40`, checks: "30m -"},
-			{name: "MIG devices of two resources",
-				series: `gpu_node_allocatable_devices{node="n1",resource="nvidia_com_gpu"} 0x40
-				gpu_node_allocatable_devices{node="n1",resource="nvidia_com_mig_1g_10gb"} 7x40
+				series: `gpu_node_allocatable_devices{node="n1",resource="nvidia_com_gpu"} 2x10 1x40
+				gpu_device_up{$A} 1x50
+				gpu_device_up{$B} 1x10 0x40`, checks: "30m -; 45m -"},
+			{name: "MIG is switched on",
+				series: `gpu_node_allocatable_devices{node="n1",resource="nvidia_com_gpu"} 2x10 1x40
+				gpu_node_allocatable_devices{node="n1",resource="nvidia_com_mig_1g_10gb"} 0x10 7x40
+				gpu_mig_mode{$A} 0x10 1x40
+				gpu_device_up{$A} 1x50`, checks: "30m -; 45m -"},
+			{name: "the DRA driver has the others", series: `gpu_node_allocatable_devices{node="n1",resource="nvidia_com_gpu"} 4x40
 				gpu_device_up{$A} 1x40`, checks: "30m -"},
 			{name: "other resources",
-				series: `gpu_node_allocatable_devices{node="n1",resource="aliyun_com_gpu_mem"} 0x40
-				gpu_device_up{$A} 1x40`, checks: "30m -"},
+				series: `gpu_node_allocatable_devices{node="n1",resource="aliyun_com_gpu_mem"} 80x10 0x40
+				gpu_device_up{$A} 1x50`, checks: "30m -"},
 		},
 		"GPUResourceNotOffered": {
 			{name: "a MIG profile that no GPU has",
@@ -100,14 +125,18 @@ func exporterCases(t *testing.T) map[string][]testCase {
 	const info = `gpu_exporter_build_info{node="n1",version="1",revision="r",goversion="go"}`
 	const target = `job="monitoring/gpu-exporter",instance="n1"`
 	runs := asks("p", "n1", "nvidia_com_gpu", "2", "0x200", "0x4 1x60 0x130")
+	rollout := ""
+	for i := range 7 { // of which five fail
+		rollout += fmt.Sprintf(`up{job="monitoring/gpu-exporter",instance="m%d"} 1x20 %dx44 1x40`+"\n", i, i/5)
+	}
 	return map[string][]testCase{
 		"GPUExporterDown": {
 			{name: "a pod that does not start", series: "up{" + target + "} 1x20 0x29 1x40",
-				checks: "36m -; 40m " + target + `,node="n1"; 61m ` + target + `,node="n1"; 68m -`},
+				checks: "30m -; 33m " + target + `,node="n1"; 61m ` + target + `,node="n1"; 68m -`},
 			{name: "it crashes again and again", series: "up{" + target + "} 0x3 1 0x4 1 0x4 1 0x4 1 0x4 1 0x4 1 0x4 1",
 				checks: `20m ` + target + `,node="n1"; 30m ` + target + `,node="n1"`},
 			{name: "addresses as instances", series: `up{job="gpu-exporter",instance="10.0.0.1:9835"} 0x30`,
-				checks: `9m -; 11m job="gpu-exporter",instance="10.0.0.1:9835",node="10.0.0.1"`},
+				checks: `2m -; 11m job="gpu-exporter",instance="10.0.0.1:9835",node="10.0.0.1"`},
 			{name: "the node is down", series: "up{" + target + "} 0x30\n" +
 				`kube_node_status_condition{node="n1",condition="Ready",status="true"} 0x30`, checks: "20m -"},
 			{name: "the node is cordoned", series: "up{" + target + "} 0x30\n" +
@@ -119,11 +148,18 @@ func exporterCases(t *testing.T) map[string][]testCase {
 			{name: "another exporter", series: `up{job="nvidia-gpu-exporter",instance="n1"} 0x30`, checks: "20m -"},
 			{name: "another job", series: `up{job="node-exporter",instance="n1"} 0x30`, checks: "20m -"},
 			{name: "a restart", series: "up{" + target + "} 1x5 0x2 1x20", checks: "8m -; 15m -"},
+			{name: "a bad rollout", series: rollout, checks: "30m -; 50m -"},
 		},
 		"GPUExporterAbsent": {
 			{name: "the DaemonSet is gone, and comes back",
 				series: "up{" + target + "} 1x4 stale _x30 1x20\n" + `up{job="prometheus",instance="x"} 1x60`,
 				checks: "4m -; 19m -; 20m one; 34m one; 39m one; 45m -"},
+			{name: "a bad rollout", series: rollout, checks: "33m -; 44m each; 60m each; 90m -"},
+			{name: "the exporters of one of two clusters are removed", series: `cluster:gpu_nodes:count 3x30 stale
+				up{job="gpu-exporter",instance="n1"} 1x30 stale
+				up{job="gpu-exporter",instance="m1",cluster="b",k8s_cluster="b"} 1x110`, checks: "40m -; 47m each; 85m each; 99m -"},
+			{name: "nothing is scraped of a cluster that had exporters",
+				series: `cluster:gpu_nodes:count{cluster="b",k8s_cluster="b"} 3x60`, checks: "14m -; 16m one; 50m one"},
 			{name: "one that is down is there", series: "up{" + target + "} 0x30", checks: "20m -"},
 			{name: "the job has another name", series: `up{job="gpu-metrics",instance="n1"} 1x30
 				gpu_exporter_build_info{job="gpu-metrics",instance="n1",node="n1",version="1",revision="r",goversion="go"} 1x30`,
@@ -143,6 +179,14 @@ func exporterCases(t *testing.T) map[string][]testCase {
 				kube_node_spec_unschedulable{node="n1"} 1x30`, checks: "20m -; 28m -"},
 			{name: "the node is down", series: `kube_node_status_capacity{node="n1",resource="nvidia_com_gpu"} 8x30
 				kube_node_status_condition{node="n1",condition="Ready",status="true"} 0x30`, checks: "20m -; 28m -"},
+			{name: "the exporter has another cluster's name",
+				series: `kube_node_status_capacity{node="n1",resource="nvidia_com_gpu",cluster="x",k8s_cluster="x"} 8x30
+				gpu_exporter_build_info{node="n1",version="1",revision="r",goversion="go"} 1x30`, checks: "20m -; 28m -"},
+			{name: "another cluster has a node of its name, with an exporter",
+				series: `kube_node_status_capacity{node="n1",resource="nvidia_com_gpu"} 8x30
+				kube_node_status_capacity{node="n1",resource="nvidia_com_gpu",cluster="x",k8s_cluster="x"} 8x30
+				gpu_exporter_build_info{node="n1",version="1",revision="r",goversion="go",cluster="x",k8s_cluster="x"} 1x30`,
+				checks: `14m -; 16m node="n1"`},
 			{name: "a node without GPUs", series: `kube_node_status_capacity{node="n1",resource="memory"} 8x30`,
 				checks: "20m -"},
 		},
@@ -192,7 +236,7 @@ func exporterCases(t *testing.T) map[string][]testCase {
 				gpu_exporter_poll_interval_seconds{node="n1",poll="slow"} 720x72
 				gpu_device_up{$A} 1x72`, checks: "11m -; 12m -; 24m -"},
 			{name: "a slow poll group takes its time", step: 30 * time.Second,
-				series: `gpu_last_read_timestamp_seconds{$A,poll="slow"} 0x5 180x5 360x5 540x5 720x5 900x5
+				series: `gpu_last_read_timestamp_seconds{$A,poll="slow"} 0x5 180x5 360x5 540x5 720x5 900x5 1080x5 1260x5 1440x5 1620x5
 				gpu_exporter_poll_interval_seconds{node="n1",poll="slow"} 60x60
 				gpu_device_up{$A} 1x60`, checks: "10m -; 17m -"},
 			{name: "a lost GPU has an alert of its own", step: 30 * time.Second,
@@ -219,6 +263,8 @@ func exporterCases(t *testing.T) map[string][]testCase {
 				checks: `10m -; 25m -; 30m node="n1",call="nvmlDeviceGetMemoryInfo_v2",code="TIMEOUT"; 60m node="n1",` +
 					`call="nvmlDeviceGetMemoryInfo_v2",code="TIMEOUT"; 68m node="n1",call="nvmlDeviceGetMemoryInfo_v2",code="TIMEOUT"; ` +
 					`75m -`},
+			{name: "a GPU is lost",
+				series: `gpu_exporter_call_errors_total{node="n1",call="nvmlDeviceGetMemoryInfo_v2",code="GPU_IS_LOST"} 6+6x90`, checks: "30m -; 60m -"},
 			{name: "now and then",
 				series: `gpu_exporter_call_errors_total{node="n1",call="nvmlDeviceGetMemoryInfo_v2",code="UNKNOWN"} 0+0.5x90`,
 				checks: "40m -; 80m -"},
@@ -240,6 +286,10 @@ func exporterCases(t *testing.T) map[string][]testCase {
 			pulse(t, "GPUAllocationUnknown", "an unknown scheme", 0,
 				`gpu_container_unresolved_devices{node="n1",$P,container="c",resource="nvidia_com_gpu"}`, "0", "2",
 				`node="n1"`),
+			{name: "the kubelet's socket is lost", series: runs +
+				`gpu_exporter_build_info{node="n1",version="1",revision="r",goversion="go"} 1x200
+				gpu_container_unresolved_devices{node="n1",$P,container="c",resource="nvidia_com_gpu"} 8x200
+				gpu_exporter_source_up{node="n1",source="podresources"} 0x200`, checks: "30m -; 60m -"},
 			{name: "all is known",
 				series: `gpu_container_unresolved_devices{node="n1",$P,container="c",resource="nvidia_com_gpu"} 0x40
 				gpu_container_allocation_ratio{$A,$P,$WHOLE} 1x40`, checks: "30m -"},
@@ -262,6 +312,17 @@ func exporterCases(t *testing.T) map[string][]testCase {
 			{name: "labels of the target win",
 				series: `gpu_container_allocation_ratio{$A,namespace="monitoring",pod="x",exported_pod="p-0",$WHOLE} _x5 1x40 stale _x20`,
 				checks: `19m -; 21m node="n1",problem="labels_not_honored"; 50m node="n1",problem="labels_not_honored"; 53m -`},
+			{name: "kube-state-metrics has another cluster's name",
+				series: `kube_node_status_capacity{node="n1",resource="nvidia_com_gpu",cluster="x",k8s_cluster="x"} 8x60
+				kube_node_status_capacity{node="n2",resource="nvidia_com_gpu",cluster="x",k8s_cluster="x"} 8x60
+				gpu_exporter_build_info{node="n1",version="1",revision="r",goversion="go"} 1x60
+				gpu_exporter_build_info{node="n2",version="1",revision="r",goversion="go"} 1x60`,
+				checks: `14m -; 16m node="n1",problem="cluster_differs"; 50m node="n1",problem="cluster_differs"`},
+			{name: "another cluster has a node of its name", series: `kube_node_status_capacity{node="n1",resource="nvidia_com_gpu"} 8x30
+				kube_node_status_capacity{node="n1",resource="nvidia_com_gpu",cluster="x",k8s_cluster="x"} 8x30
+				gpu_exporter_build_info{node="n1",version="1",revision="r",goversion="go"} 1x30`, checks: "20m -"},
+			{name: "no kube-state-metrics", series: `gpu_exporter_build_info{node="n1",version="1",revision="r",goversion="go"} 1x30`,
+				checks: "20m -"},
 			{name: "two GPUs and two pods, once each", series: "gpu_device_up{$A} 1x40\ngpu_device_up{$B} 1x40\n" +
 				"gpu_container_allocation_ratio{$A,$P,$WHOLE} 1x40", checks: "30m -"},
 		},

@@ -49,13 +49,14 @@ func lostCases(t *testing.T) map[string][]testCase {
 			{name: "seven of eight since a reboot", step: 10 * time.Minute, series: up + `
 				node:gpu_device_up:count{node="n1",model="a"} 8x40 7x100 8x60`,
 				checks: `6h40m -; 7h -; 7h30m node="n1"; 23h node="n1"; 24h -`},
-			{name: "still after a week", step: time.Hour, series: up + `
+			{name: "for a week", step: time.Hour, series: up + `
 				node:gpu_device_up:count{node="n1",model="a"} 8x12 7x180`,
-				checks: `12h -; 15h node="n1"; 180h node="n1"`},
+				checks: `12h -; 15h node="n1"; 180h node="n1"; 183h -`},
 			{name: "delivered with seven", series: up + strings.Replace(peers(7), " 7x90", " 7x60 8x30", 1),
 				checks: `29m -; 31m node="n1"; 64m node="n1"; 68m -`},
 			{name: "half of the pool has seven", series: up + peers(7) + strings.ReplaceAll(peers(7), `"p`, `"q`) +
 				strings.ReplaceAll(strings.ReplaceAll(peers(7), `"p`, `"r`), " 8x", " 7x"), checks: "40m -; 80m -"},
+			{name: "a smaller node by design", series: up + peers(4), checks: "40m -; 80m -"},
 			{name: "four nodes of a pool say nothing", series: up + `
 				node:gpu_device_up:count{node="n1",model="a"} 7x90
 				node:gpu_device_up:count{node="p1",model="a"} 8x90`, checks: "40m -; 80m -"},
@@ -70,33 +71,18 @@ func lostCases(t *testing.T) map[string][]testCase {
 				gpu_taint_info{$B,key="gpu.nvidia.com/unmonitored",value="",effect="None"} 1x80
 				gpu_kubelet_healthy{$A} 1x80`,
 				checks: `25m -; 32m $A,only="driver"; 60m $A,only="driver"; 64m $A,only="driver"; 70m -`},
-			{name: "the exporter alone", series: `gpu:gpu_health:info{$A,state="needs_reset"} 1x60
-				gpu:gpu_health:info{$B,state="degraded"} 1x60
-				gpu:gpu_health:info{node="n2",uuid="GPU-C",gpu="0",state="lost"} 1x60
-				gpu_exporter_source_up{node="n1",source="resource_slices"} 1x60`, checks: `25m -; 32m $A,only="exporter"`},
 			{name: "both", series: `gpu:gpu_health:info{$A,state="lost"} 1x60
 				gpu_taint_info{$A,key="gpu.nvidia.com/gpu-lost",value="true",effect="NoExecute"} 1x60
 				gpu_exporter_source_up{node="n1",source="resource_slices"} 1x60`, checks: `50m -`},
 			{name: "the kubelet alone", series: `gpu_kubelet_healthy{$A} 0x60
 				gpu_kubelet_healthy{$B} 1x60`, checks: `25m -; 32m $A,only="kubelet"; 60m $A,only="kubelet"; 70m -`},
-			{name: "the exporter alone, and the kubelet offers the GPU", series: `gpu:gpu_health:info{$A,state="needs_reset"} 1x60
-				gpu_kubelet_healthy{$A} 1x60`, checks: `25m -; 32m $A,only="exporter"`},
-			{name: "both, and the DRA driver is not there", series: `gpu:gpu_health:info{$A,state="lost"} 1x60
-				gpu_kubelet_healthy{$A} 0x60
-				gpu_exporter_source_up{node="n1",source="resource_slices"} 1x60`, checks: `50m -`},
+			{name: "the exporter and the kubelet", series: `gpu:gpu_health:info{$A,state="lost"} 1x60
+				gpu_kubelet_healthy{$A} 0x60`, checks: `50m -`},
+			{name: "the exporter alone, which is another alert", series: `gpu:gpu_health:info{$A,state="needs_reset"} 1x60
+				gpu_kubelet_healthy{$A} 1x60`, checks: `50m -`},
 			{name: "the kubelet and the DRA driver", series: `gpu_kubelet_healthy{$A} 0x60
 				gpu_taint_info{$A,key="gpu.nvidia.com/gpu-lost",value="true",effect="NoExecute"} 1x60`,
 				checks: `32m $A,only="driver"`},
-			{name: "the exporter alone, on a node that is cordoned", series: `gpu:gpu_health:info{$A,state="needs_reset"} 1x60
-				gpu_kubelet_healthy{$A} 1x60
-				kube_node_spec_unschedulable{node="n1"} 1x60`, checks: `50m -`},
-			{name: "the exporter alone, on a node that is not ready", series: `gpu:gpu_health:info{$A,state="needs_reset"} 1x60
-				gpu_kubelet_healthy{$A} 1x60
-				kube_node_status_condition{node="n1",condition="Ready",status="true"} 0x60`, checks: `50m -`},
-			{name: "the exporter alone, on a node that is ready", series: `gpu:gpu_health:info{$A,state="needs_reset"} 1x60
-				gpu_kubelet_healthy{$A} 1x60
-				kube_node_spec_unschedulable{node="n1"} 0x60
-				kube_node_status_condition{node="n1",condition="Ready",status="true"} 1x60`, checks: `32m $A,only="exporter"`},
 		},
 		"GPURepairRequired": {
 			pulse(t, "GPURepairRequired", "a reset is recommended", 0, `gpu_health{$A,state="needs_reset"}`, "0", "1",
@@ -199,52 +185,55 @@ func errorCases(t *testing.T) map[string][]testCase {
 				checks: "60m -; 85m -; 110m -"},
 		},
 		"GPUXIDWarning": {
-			late("94"), found("94"), counted("94", `11m -; 12m $A,xid="94"; 39m $A,xid="94"; 53m $A,xid="94"; 60m -`),
+			late("94"), found("94"), counted("94", `16m -; 17m $A,xid="94"; 39m $A,xid="94"; 53m $A,xid="94"; 60m -`),
 			{name: "a contained memory error", series: begins("94"),
-				checks: `39m -; 40m $A,xid="94"; 69m $A,xid="94"; 80m $A,xid="94"; 90m -`},
-			{name: "a second one", series: grows("145"), checks: `10m -; 11m $A,xid="145"; 60m -`},
+				checks: `44m -; 45m $A,xid="94"; 69m $A,xid="94"; 80m $A,xid="94"; 90m -`},
+			{name: "a second one", series: grows("145"), checks: `15m -; 16m $A,xid="145"; 60m -`},
 			{name: "an unknown code", series: `gpu_xid_last_timestamp_seconds{$A,xid="999"} _x12 600x80`,
-				checks: `11m -; 12m $A,xid="999"; 60m -`},
+				checks: `16m -; 17m $A,xid="999"; 60m -`},
 			{name: "the driver recommends a reset",
 				series: grows("94") + `gpu_health_reason_info{$A,state="needs_reset",reason="recovery_reset"} 1x130`,
-				checks: "11m -; 30m -"},
+				checks: "11m -; 17m -; 30m -"},
 			{name: "worse and milder ones", series: other("79", "48", "13", "31", "43", "63"),
-				checks: "11m -; 35m -"},
+				checks: "11m -; 17m -; 35m -"},
 			{name: "an old event behind a scrape that failed",
 				series: `gpu_xid_events_total{$A,xid="94"} 1x70 _x9 1x60`,
 				checks: "60m -; 82m -; 125m -"},
 		},
 		"GPUXIDApplication": {
-			late("31"), found("31"), counted("31", `11m -; 12m $A,xid="31"; 39m $A,xid="31"; 48m $A,xid="31"; 60m -`),
+			late("31"), found("31"), counted("31", `16m -; 17m $A,xid="31"; 39m $A,xid="31"; 48m $A,xid="31"; 60m -`),
 			{name: "a page fault", series: begins("31"),
-				checks: `39m -; 40m $A,xid="31"; 69m $A,xid="31"; 77m $A,xid="31"; 90m -`},
-			{name: "a second one", series: grows("13"), checks: `10m -; 11m $A,xid="13"; 60m -`},
+				checks: `44m -; 45m $A,xid="31"; 69m $A,xid="31"; 77m $A,xid="31"; 90m -`},
+			{name: "a second one", series: grows("13"), checks: `15m -; 16m $A,xid="13"; 60m -`},
 			{name: "seen by the exporter before", series: `gpu_xid_last_timestamp_seconds{$A,xid="31"} _x12 600x80`,
-				checks: `11m -; 12m $A,xid="31"; 60m -`},
+				checks: `16m -; 17m $A,xid="31"; 60m -`},
 			{name: "the GPU is lost",
-				series: grows("31") + `gpu_health_reason_info{$A,state="lost",reason="lost"} 1x130`, checks: "11m -; 30m -"},
-			{name: "the GPU's own faults", series: other("79", "94", "63", "999"), checks: "11m -; 35m -"},
+				series: grows("31") + `gpu_health_reason_info{$A,state="lost",reason="lost"} 1x130`, checks: "11m -; 17m -; 30m -"},
+			{name: "the GPU's own faults", series: other("79", "94", "63", "999"), checks: "11m -; 17m -; 35m -"},
 			{name: "an old event behind a scrape that failed",
 				series: `gpu_xid_events_total{$A,xid="31"} 1x70 _x9 1x60`,
 				checks: "60m -; 82m -; 125m -"},
 		},
 		"GPUUncorrectedECC": {
 			{name: "one error", series: `gpu_ecc_errors_total{$A,severity="uncorrected",memory="dram"} 3x10 4x110`,
-				checks: "10m -; 11m $A; 65m $A; 75m -"},
+				checks: "15m -; 16m $A; 65m $A; 75m -"},
 			{name: "the first error of the GPU", series: "gpu_device_up{$A} 1x130\n" +
 				`gpu_ecc_errors_total{$A,severity="uncorrected",memory="dram"} 0x40 1x90`,
-				checks: "40m -; 41m $A; 69m $A; 105m -"},
+				checks: "45m -; 46m $A; 69m $A; 105m -"},
 			{name: "of a GPU that was not scraped before", series: "gpu_device_up{$A} _x40 1x130\n" +
 				`gpu_ecc_errors_total{$A,severity="uncorrected",memory="dram"} _x40 1x90`, checks: "41m -; 60m -"},
 			{name: "one error, and the driver recommends a reset",
 				series: `gpu_ecc_errors_total{$A,severity="uncorrected",memory="sram"} 3x10 4x60
-				gpu_health_reason_info{$A,state="needs_reset",reason="recovery_reset"} 1x70`, checks: "11m -; 30m -"},
+				gpu_health_reason_info{$A,state="needs_reset",reason="recovery_reset"} 1x70`, checks: "11m -; 17m -; 30m -"},
+			{name: "one error, of which there is an XID", series: `gpu_ecc_errors_total{$A,severity="uncorrected",memory="dram"} 3x40 4x110
+				gpu_xid_events_total{$A,xid="94"} _x41 1x110
+				gpu_device_up{$A} 1x160`, checks: "47m -; 70m -; 90m -"},
 			{name: "a driver that restarts its counters",
 				series: `gpu_ecc_errors_total{$A,severity="uncorrected",memory="dram"} 3x10 0x50`,
 				checks: "10m -; 12m -; 30m -"},
 			{name: "corrected ones, and old ones",
 				series: `gpu_ecc_errors_total{$A,severity="corrected",memory="dram"} 0+5x60
-				gpu_ecc_errors_total{$A,severity="uncorrected",memory="dram"} 3x60`, checks: "11m -; 30m -"},
+				gpu_ecc_errors_total{$A,severity="uncorrected",memory="dram"} 3x60`, checks: "11m -; 17m -; 30m -"},
 		},
 		"GPUCorrectedECCRateHigh": {
 			{name: "ten a minute for two hours",
@@ -257,8 +246,8 @@ func errorCases(t *testing.T) map[string][]testCase {
 		},
 		"GPURepairPending": {
 			{name: "a row waits for a reset",
-				series: `gpu_health_reason_info{$A,state="needs_reset",reason="row_remap_pending"} _x5 1x30 _x30`,
-				checks: "9m -; 10m $A; 34m $A; 43m $A; 50m -"},
+				series: `gpu_health_reason_info{$A,state="needs_reset",reason="row_remap_pending"} _x5 1x30 stale _x30`,
+				checks: "9m -; 10m $A; 34m $A; 39m $A; 50m -"},
 			{name: "a TPC, too", series: `gpu_health_reason_info{$A,state="needs_reset",reason="tpc_repair_pending"} 1x30
 				gpu_health_reason_info{$A,state="needs_reset",reason="row_remap_pending"} 1x30`, checks: "4m -; 5m $A; 20m $A"},
 			{name: "the driver recommends a reset now",
@@ -286,47 +275,59 @@ func errorCases(t *testing.T) map[string][]testCase {
 }
 
 func linkCases(t *testing.T) map[string][]testCase {
+	errors := func(gpu string) (text string) {
+		for _, kind := range []string{"replay", "recovery", "crc_flit", "crc_data"} {
+			text += "gpu_nvlink_errors_total{" + gpu + `,kind="` + kind + `"} 0x10 2+2x40 82x60` + "\n"
+		}
+		return text
+	}
 	return map[string][]testCase{
 		"GPUNVLinkDown": {
 			pulse(t, "GPUNVLinkDown", "one link fewer than its neighbor", 0, `gpu_nvlink_links{$A,state="up"}`, "18",
-				"17", `$A,problem="link_down"`,
+				"17", `node="n1"`,
 				`gpu_nvlink_links{$B,state="up"} 18`),
 			{name: "fewer than an hour ago, with no neighbor", step: 10 * time.Minute,
 				series: `gpu_nvlink_links{$A,state="up"} 12x6 11x400`,
-				checks: `60m -; 70m -; 80m $A,problem="link_down"; 40h $A,problem="link_down"; 51h -`},
+				checks: `60m -; 70m -; 80m node="n1"; 40h node="n1"; 51h -`},
 			{name: "a board that never was better than its neighbor", series: `gpu_nvlink_links{$A,state="up"} 17x500
 				gpu_nvlink_links{$B,state="up"} 18x500`,
-				checks: `11m $A,problem="link_down"; 8h $A,problem="link_down"`},
+				checks: `11m node="n1"; 8h node="n1"`},
 			{name: "no bridge was ever there", series: `gpu_nvlink_links{$A,state="up"} 0x30
 				gpu_nvlink_links{$A,state="down"} 12x30
 				gpu_nvlink_links{$B,state="up"} 12x30`, checks: "10m -; 25m -"},
 			{name: "all links of all GPUs", series: `gpu_nvlink_links{$A,state="up"} 12x30
 				gpu_nvlink_links{$B,state="up"} 12x30`, checks: "10m -; 25m -"},
 			pulse(t, "GPUNVLinkDown", "never registered", 0, `gpu_fabric_state{$A,state="in_progress"}`, "0", "1",
-				`$A,problem="fabric_not_ready"`, `gpu_fabric_state{$B,state="completed"} 1`),
+				`node="n1"`, `gpu_fabric_state{$B,state="completed"} 1`),
 			pulse(t, "GPUNVLinkDown", "registered with an error", 0, `gpu_fabric_state{$A,state="failed"}`, "0", "1",
-				`$A,problem="fabric_not_ready"`),
+				`node="n1"`),
 			pulse(t, "GPUNVLinkDown", "a route is lost", 0, `gpu_fabric_fault{$A,fault="route_unhealthy"}`, "0", "1",
-				`$A,problem="fabric_unhealthy"`),
-			{name: "one page for a lost link and its faults", series: `gpu_nvlink_links{$A,state="up"} 17x30
-				gpu_nvlink_links{$B,state="up"} 18x30
+				`node="n1"`),
+			{name: "one page for a lost link, its faults and its other end", series: `gpu_nvlink_links{$A,state="up"} 17x30
+				gpu_nvlink_links{$B,state="up"} 17x30
+				gpu_nvlink_links{node="n1",uuid="GPU-E",gpu="2",state="up"} 18x30
 				gpu_fabric_fault{$A,fault="route_unhealthy"} 1x30
 				gpu_fabric_fault{$A,fault="degraded_bandwidth"} 1x30
-				gpu_fabric_health{$A,health="unhealthy"} 1x30`, checks: `9m -; 10m $A,problem="link_down"; 25m $A,problem="link_down"`},
+				gpu_fabric_health{$A,health="unhealthy"} 1x30`, checks: `9m -; 10m node="n1"; 25m node="n1"`},
 			{name: "unhealthy as a whole, and one that needs a reset anyway", series: `gpu_fabric_health{$A,health="limited_capacity"} 1x30
 				gpu_fabric_health{$B,health="unhealthy"} 1x30
 				gpu_health_reason_info{$B,state="needs_reset",reason="recovery_reset"} 1x30`,
-				checks: `9m -; 10m $A,problem="fabric_unhealthy"; 25m $A,problem="fabric_unhealthy"`},
+				checks: `9m -; 10m node="n1"; 25m node="n1"`},
+			{name: "one that needs a reset anyway", series: `gpu_fabric_health{$B,health="unhealthy"} 1x30
+				gpu_health_reason_info{$B,state="needs_reset",reason="recovery_reset"} 1x30`, checks: "10m -; 25m -"},
 			{name: "registered, no fault", series: `gpu_fabric_state{$A,state="completed"} 1x30
 				gpu_fabric_state{$A,state="in_progress"} 0x30
 				gpu_fabric_fault{$A,fault="route_unhealthy"} 0x30`, checks: "15m -; 25m -"},
 		},
 		"GPUNVLinkErrors": {
-			{name: "replays", series: `gpu_nvlink_errors_total{$A,kind="replay"} 0x10 2+2x40 82x60`,
-				checks: `20m -; 27m -; 35m $A,kind="replay"; 50m $A,kind="replay"; 74m $A,kind="replay"; 90m -`},
+			{name: "replays", series: `gpu_nvlink_errors_total{node="n1"} 0x10 2+2x40 82x60`,
+				checks: `20m -; 27m -; 35m node="n1"; 50m node="n1"; 74m node="n1"; 90m -`},
+			{name: "four kinds at both ends", series: errors("$A") + errors("$B"), checks: `20m -; 35m node="n1"; 50m node="n1"; 90m -`},
+			{name: "the link is down", series: errors("$A") + `gpu_health_reason_info{$A,state="degraded",reason="nvlink_down"} 1x110`,
+				checks: "35m -; 50m -"},
 			{name: "symbol errors that are corrected anyway",
 				series: `gpu_nvlink_errors_total{$A,kind="symbol"} 0+50x60`, checks: "40m -"},
-			{name: "a few", series: `gpu_nvlink_errors_total{$A,kind="replay"} 0+0.5x60`, checks: "40m -"},
+			{name: "a few", series: `gpu_nvlink_errors_total{node="n1"} 0+0.5x60`, checks: "40m -"},
 		},
 		"GPUPCIeDegraded": {
 			pulse(t, "GPUPCIeDegraded", "half the width of its neighbor", 0, "gpu_pcie_link_width{$B}", "4", "8", `$A,problem="lanes"`,
@@ -369,7 +370,9 @@ func throttlingCases(t *testing.T) map[string][]testCase {
 	}
 	slow := func(busy, clock string) string {
 		return "gpu_busy_seconds_total{$A} " + busy + "\ngpu_observed_seconds_total{$A} 0+60x120\n" +
-			`gpu_clock_hertz{$A,clock="sm"} ` + clock + "\n" + `gpu_clock_hertz{$B,clock="sm"} 2e9x120` + "\n"
+			`gpu_clock_hertz{$A,clock="sm"} ` + clock + "\n" + `gpu_clock_hertz{$B,clock="sm"} 2e9x120
+			gpu_info{$A,model="a"} 1x120
+			gpu_info{$B,model="a"} 1x120` + "\n"
 	}
 	return map[string][]testCase{
 		"GPUThermalSlowdown": {
@@ -394,6 +397,9 @@ func throttlingCases(t *testing.T) map[string][]testCase {
 				`gpu_temperature_limit_celsius{$A,sensor="gpu",limit="slowdown"} 89`),
 			pulse(t, "GPUTemperatureHigh", "memory one degree below", 0, `gpu_temperature_celsius{$A,sensor="memory"}`, "60", "94",
 				`$A,sensor="memory"`, `gpu_temperature_limit_celsius{$A,sensor="memory",limit="max_operating"} 95`),
+			pulse(t, "GPUTemperatureHigh", "a distance alone", 0, "gpu_temperature_margin_celsius{$A}", "30", "-1", `$A,sensor="gpu"`,
+				`gpu_temperature_celsius{$A,sensor="gpu"} 80`,
+				`gpu_temperature_margin_limit_celsius{$A,sensor="gpu",limit="slowdown"} -2`),
 			{name: "hot for another GPU, not for this", series: `gpu_temperature_celsius{$A,sensor="gpu"} 88x30
 				gpu_temperature_limit_celsius{$A,sensor="gpu",limit="slowdown"} 102x30
 				gpu_temperature_limit_celsius{$A,sensor="gpu",limit="max_operating"} 87x30
@@ -412,6 +418,8 @@ func throttlingCases(t *testing.T) map[string][]testCase {
 				checks: "60m -; 110m -"},
 			{name: "clocks of the whole node are locked",
 				series: strings.ReplaceAll(slow("0+60x120", "1e9x120"), "2e9", "1e9"), checks: "60m -; 110m -"},
+			{name: "another model is faster", series: strings.Replace(slow("0+60x120", "1e9x120"), `model="a"`, `model="b"`, 1) +
+				limited("power_cap", "0x120"), checks: "60m -; 110m -"},
 			{name: "good clocks", series: slow("0+60x120", "1.8e9x120"), checks: "60m -; 110m -"},
 			{name: "nothing to do", series: slow("0+6x120", "3e8x120"), checks: "60m -; 110m -"},
 		},

@@ -69,6 +69,8 @@ func wasteCases(t *testing.T) map[string][]testCase {
 				checks: "6h40m -; 8h -"},
 			{name: "work in a third of each half an hour", step: 5 * time.Minute,
 				series: alloc("1x120", sawtooth(20), sawwork(20), "0+300x120"), checks: "6h40m -; 8h -"},
+			{name: "half a second of work every three minutes", step: 5 * time.Minute,
+				series: alloc("1x120", "0+299x120", "0+0.83x120", "0+300x120"), checks: "6h40m -; 8h -"},
 			{name: "a pod of three hours", step: 5 * time.Minute,
 				series: alloc("_x80 1x36", "_x80 0+300x36", "_x80 0x36", "_x80 0+300x36"),
 				checks: "6h35m -; 9h -"},
@@ -87,12 +89,18 @@ func wasteCases(t *testing.T) map[string][]testCase {
 		"GPUNamespaceIdle": {
 			{name: "eight GPUs of two models", step: 5 * time.Minute,
 				series: `namespace:gpu_unused_seconds:rate5m{namespace="team",model="a",state="idle"} 0.5x11 4x60 0x40
-				namespace:gpu_unused_seconds:rate5m{namespace="team",model="b",state="idle"} 0.5x11 4x60 0x40`,
+				namespace:gpu_unused_seconds:rate5m{namespace="team",model="b",state="idle"} 0.5x11 4x60 0x40
+				namespace:gpu_allocation:sum{namespace="team",model="a"} 20x120
+				namespace:gpu_allocation:sum{namespace="team",model="b"} 20x120`,
 				checks: `195m -; 215m namespace="team"; 350m namespace="team"; 400m namespace="team"; 420m -`},
 			{name: "three idle, many with gaps", step: 5 * time.Minute,
 				series: `namespace:gpu_unused_seconds:rate5m{namespace="team",model="a",state="idle"} 3x90
-				namespace:gpu_unused_seconds:rate5m{namespace="team",model="a",state="gap"} 12x90`,
+				namespace:gpu_unused_seconds:rate5m{namespace="team",model="a",state="gap"} 12x90
+				namespace:gpu_allocation:sum{namespace="team",model="a"} 20x90`,
 				checks: "3h -; 6h -"},
+			{name: "five of 240", step: 5 * time.Minute,
+				series: `namespace:gpu_unused_seconds:rate5m{namespace="team",model="a",state="idle"} 5x90
+				namespace:gpu_allocation:sum{namespace="team",model="a"} 240x90`, checks: "3h -; 6h -"},
 		},
 		"GPUAllocatedPodNotRunning": {
 			pulse(t, "GPUAllocatedPodNotRunning", "pulls its image", 0, `kube_pod_status_phase{$P,phase="Pending"}`, "0", "1",
@@ -100,8 +108,8 @@ func wasteCases(t *testing.T) map[string][]testCase {
 			{name: "starts and fails again and again", series: `gpu_container_allocation_ratio{$A,$P,$WHOLE} 1x90
 				kube_pod_status_phase{$P,phase="Running"} 1x90
 				kube_pod_status_phase{$P,phase="Pending"} 0x90
-				kube_pod_container_status_waiting_reason{$P,container="c",reason="CrashLoopBackOff"} 1 _x5 1 _x5 1 _x5 1 _x5 1 _x5 1 ` +
-				`_x5 1 _x5 1 _x30`,
+				kube_pod_container_status_waiting_reason{$P,container="c",reason="CrashLoopBackOff"} ` +
+				strings.Repeat("1x3 _x2 ", 6) + "_x30",
 				checks: "29m -; 35m " + pod + `,state="CrashLoopBackOff"; 45m ` + pod + `,state="CrashLoopBackOff"; 70m -`},
 			{name: "runs", series: `gpu_container_allocation_ratio{$A,$P,$WHOLE} 1x60
 				kube_pod_status_phase{$P,phase="Running"} 1x60
@@ -122,6 +130,10 @@ func wasteCases(t *testing.T) map[string][]testCase {
 			{name: "one pod with GPUs of its choice", series: `workload:gpu_activity:ratio_min{$W,model="a"} 0.1x60
 				workload:gpu_activity:ratio_max{$W,model="a"} 0.9x60
 				workload:gpu_pods:count{$W} 1x60`, checks: "50m -"},
+			{name: "actors of a RayCluster", series: `workload:gpu_activity:ratio_min{namespace="team",workload_type="RayCluster",` +
+				`workload="w",model="a"} 0.1x60
+				workload:gpu_activity:ratio_max{namespace="team",workload_type="RayCluster",workload="w",model="a"} 0.9x60
+				workload:gpu_pods:count{namespace="team",workload_type="RayCluster",workload="w"} 4x60`, checks: "50m -"},
 			{name: "replicas of a service",
 				series: `workload:gpu_activity:ratio_min{namespace="team",workload_type="Deployment",workload="web",model="a"} 0.1x60
 				workload:gpu_activity:ratio_max{namespace="team",workload_type="Deployment",workload="web",model="a"} 0.9x60

@@ -75,6 +75,9 @@ func CPU() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
+// longest is the longest time that a server records, in milliseconds.
+const longest = int64(100 * 24 * time.Hour / time.Millisecond)
+
 // WithRules returns a server with some rules, which is removed with the test.
 func WithRules(tb testing.TB, all []alerts.RuleGroup) *Server {
 	tb.Helper()
@@ -86,9 +89,9 @@ func WithRules(tb testing.TB, all []alerts.RuleGroup) *Server {
 	}
 	dir := tb.TempDir()
 	db, err := tsdb.Open(filepath.Join(dir, "data"), slog.New(slog.DiscardHandler), nil,
-		&tsdb.Options{RetentionDuration: int64(100 * 24 * time.Hour / time.Millisecond),
-			MinBlockDuration: int64(2 * time.Hour / time.Millisecond),
-			MaxBlockDuration: int64(48 * time.Hour / time.Millisecond), WALSegmentSize: -1}, nil)
+		// One block in memory: writing blocks takes most of the time.
+		&tsdb.Options{RetentionDuration: 2 * longest, MinBlockDuration: longest, MaxBlockDuration: longest, StripeSize: 256,
+			WALSegmentSize: -1}, nil)
 	must(err)
 	tb.Cleanup(func() { must(db.Close()) })
 	s := &Server{DB: db, targets: map[string]map[uint64]labels.Labels{}, Costs: map[string]Cost{},
