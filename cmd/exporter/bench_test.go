@@ -233,7 +233,7 @@ func fleetPages(t *testing.T) string {
 	f, err := fleet.New(config)
 	must.OK(t, err)
 	now := fleet.DefaultEpoch()
-	s, err := expose.NewServer(f, func() time.Time { return now })
+	s, err := expose.NewServer(f, func() time.Time { return now }, catalog.All())
 	must.OK(t, err)
 	var out strings.Builder
 	for range 6 {

@@ -139,7 +139,7 @@ func (p programs) replay(t *testing.T, url string, from, to time.Time) {
 		if err != nil {
 			t.Fatalf("vmalert: %v\n%s", err, text)
 		}
-		servers.Within(t, time.Minute, "flush of VictoriaMetrics", servers.Answers(url+"/internal/force_flush"))
+		servers.Until(t, "flush of VictoriaMetrics", servers.Answers(url+"/internal/force_flush"))
 	}
 }
 

@@ -74,7 +74,7 @@ func newNotifier(t *testing.T) *notifier {
 	servers.Start(t, dir, servers.Build(t, servers.Alertmanager), "--config.file=alertmanager.yml", "--storage.path=data",
 		"--web.listen-address="+address, "--cluster.listen-address=")
 	n.url = "http://" + address
-	servers.Within(t, time.Minute, "Alertmanager is ready", servers.Answers(n.url+"/-/ready"))
+	servers.Until(t, "Alertmanager is ready", servers.Answers(n.url+"/-/ready"))
 	return n
 }
 
@@ -123,7 +123,7 @@ func group(labels map[string]string) string {
 // notified waits until each of the groups was notified in a status, and fails if one was more than once.
 func (n *notifier) notified(t *testing.T, status string, groups []string) {
 	t.Helper()
-	servers.Within(t, 2*time.Minute, "every fault is notified as "+status, func() error {
+	servers.Until(t, "every fault is notified as "+status, func() error {
 		count := n.count()
 		for _, g := range groups {
 			key := strings.Replace(g, " ", " "+status+" ", 1)
@@ -221,7 +221,7 @@ func TestInhibitions(t *testing.T) {
 		}
 		for _, target := range names(r.Target) {
 			n.post(t, true, sample(target, "-1"), sample(target, "-2"))
-			servers.Within(t, time.Minute, target+" is inhibited by "+r.Source[0], func() error {
+			servers.Until(t, target+" is inhibited by "+r.Source[0], func() error {
 				for _, suffix := range []string{"-1", "-2"} {
 					state, err := n.state(target, "c"+suffix)
 					if want := map[string]string{"-1": "suppressed", "-2": "active"}[suffix]; err != nil || state != want {
