@@ -28,13 +28,9 @@ func throttling() []Alert {
 		{Name: "GPUTemperatureHigh", Severity: Warning, Labels: append([]string{"sensor"}, gpuLabels...), For: minutes10,
 			Keep: minutes10, Dashboard: gpuDashboard,
 			Parameters: []Parameter{number("margin", 2, 0, 40, "degrees below the limit")},
-			// Newer drivers report the distance alone.
-			Expr: `(max` + byGPUAnd("sensor") + `(gpu_temperature_celsius)
+			Expr: `max` + byGPUAnd("sensor") + `(gpu_temperature_celsius)
   > on (` + onGPU + `, gpu, sensor) max` + byGPUAnd("sensor") + `(gpu_temperature_limit_celsius{sensor="gpu",limit="slowdown"}
     or gpu_temperature_limit_celsius{sensor="memory",limit="max_operating"}) - $margin
-  or max` + byGPUAnd("sensor") + `(gpu_temperature_celsius{sensor="gpu"})
-    and on (` + onGPU + `) gpu_temperature_margin_celsius - on (` + onGPU + `) group_left ()
-      max by (` + onGPU + `) (gpu_temperature_margin_limit_celsius{sensor="gpu",limit="slowdown"}) < $margin)
   unless on (` + onGPU + `) ` + problemRecord + `{problem="thermal_slowdown"}`,
 			Summary: "A GPU or its memory is close to its temperature limit.",
 			Description: "Sensor {{ $labels.sensor }} of " + atGPU + " is at " + value3 + " °C, within $margin degrees of its " +

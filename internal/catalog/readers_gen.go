@@ -41,8 +41,6 @@ var readersOf = map[string]readers{
 	"gpu_energy_joules_total":                            {size: 1, alerts: "GPUWorkloadStraggler"},
 	"gpu_temperature_celsius":                            {size: 1, alerts: "GPUTemperatureHigh"},
 	"gpu_temperature_limit_celsius":                      {size: 1, alerts: "GPUTemperatureHigh"},
-	"gpu_temperature_margin_celsius":                     {size: 1, alerts: "GPUTemperatureHigh"},
-	"gpu_temperature_margin_limit_celsius":               {size: 1, alerts: "GPUTemperatureHigh"},
 	"gpu_fan_speed_ratio":                                {size: 2},
 	"gpu_clock_hertz":                                    {size: 1, alerts: "GPUSlowWithoutReason"},
 	"gpu_clock_max_hertz":                                {size: 2},

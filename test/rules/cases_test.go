@@ -397,9 +397,6 @@ func throttlingCases(t *testing.T) map[string][]testCase {
 				`gpu_temperature_limit_celsius{$A,sensor="gpu",limit="slowdown"} 89`),
 			pulse(t, "GPUTemperatureHigh", "memory one degree below", 0, `gpu_temperature_celsius{$A,sensor="memory"}`, "60", "94",
 				`$A,sensor="memory"`, `gpu_temperature_limit_celsius{$A,sensor="memory",limit="max_operating"} 95`),
-			pulse(t, "GPUTemperatureHigh", "a distance alone", 0, "gpu_temperature_margin_celsius{$A}", "30", "-1", `$A,sensor="gpu"`,
-				`gpu_temperature_celsius{$A,sensor="gpu"} 80`,
-				`gpu_temperature_margin_limit_celsius{$A,sensor="gpu",limit="slowdown"} -2`),
 			{name: "hot for another GPU, not for this", series: `gpu_temperature_celsius{$A,sensor="gpu"} 88x30
 				gpu_temperature_limit_celsius{$A,sensor="gpu",limit="slowdown"} 102x30
 				gpu_temperature_limit_celsius{$A,sensor="gpu",limit="max_operating"} 87x30
