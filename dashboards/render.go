@@ -292,8 +292,8 @@ var recordGroups = []struct {
 	{regexp.MustCompile(`^(node|gpu|model|cluster):gpu_(busy|observed|sm_active|tensor|activity)`), "activity"},
 	{regexp.MustCompile(`:gpu_(\w*alloc(ation|atable|ated_devices)|unallocated_devices|schedulable|by_pods|pods|shared|use_over)`),
 		"allocation"},
-	{regexp.MustCompile(`^(workload|namespace|pod|container):gpu_(busy|observed|measured|unused|power|memory|last|allocated|shared|use|team)|` +
-		`:gpu_(unattributed|attribution)`), "containers"},
+	{regexp.MustCompile(`^(workload|namespace|pod|container):gpu_(busy|observed|measured|unused|power|memory|last|allocated|` +
+		`shared|use|team)|:gpu_(unattributed|attribution)`), "containers"},
 	{regexp.MustCompile(`^(node|gpu|model|cluster):gpu_power`), "power"},
 	{regexp.MustCompile(`^(node|gpu|model|cluster):gpu_memory`), "memory"},
 	{regexp.MustCompile(`:gpu_temperature`), "temperature"},

@@ -140,7 +140,6 @@ func (m *measurement) queries() map[string]string {
 		"page":    `avg(scrape_samples_post_metric_relabeling{job="gpu-exporter"} and on (instance) up == 1)`,
 		"records": `count({__name__=~".+:.+"})`,
 		"samples": `sum(rate(prometheus_tsdb_head_samples_appended_total$w))`,
-		"read":    `60 * sum(rate(prometheus_engine_query_samples_total$w))`,
 		"missed":  `sum(prometheus_rule_group_iterations_missed_total)`,
 		"disk": `prometheus_tsdb_wal_storage_size_bytes + prometheus_tsdb_storage_blocks_bytes + ` +
 			`prometheus_tsdb_head_chunks_storage_size_bytes`,

@@ -38,7 +38,8 @@ func TestPage(t *testing.T) {
 		has, lacks []string
 	}{
 		"steps": {[]Step{step(500, 1), step(1000, 1)}, nil, []string{"| 4,000 |", "| 8,000 |",
-			"| GPUUnavailable | critical | 1,222 | 0 |\n| GPUAllocatedIdle | info | 0 | 9 |", "extrapolated", "timeout"},
+			"| GPUUnavailable | critical | 1,222 | 0 |\n| GPUAllocatedIdle | info | 0 | 9 |", "extrapolated", "timeout",
+			"| `--metrics=core` | 400,000 | 0.80 |"},
 			[]string{"Several servers"}},
 		"trouble": {[]Step{troubled}, nil, []string{"2,000 nodes: history: no space"}, nil},
 		"aborted": {[]Step{step(500, 1), aborted}, nil, []string{"4,000 nodes: prometheus exited: out of memory"}, nil},
@@ -50,6 +51,10 @@ func TestPage(t *testing.T) {
 			f.add(s)
 		}
 		f.Several = c.several
+		if name == "steps" {
+			f.Sizes = []Step{step(500, 1), step(400, 1)}
+			f.Sizes[0].Name, f.Sizes[1].Name = "a1c68b7", "`--metrics=core`"
+		}
 		got, err := f.Page()
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
