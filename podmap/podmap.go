@@ -592,7 +592,12 @@ func (m *Map) Allocations(inv *gpu.Inventory) gpu.Allocations {
 	socket := s.health.Source(gpu.SourcePodResources, "no response from the kubelet yet", now, m.options.MaxAge)
 	out.Sources = []gpu.Source{socket}
 	for _, other := range m.optional {
-		out.Sources = append(out.Sources, other.Source())
+		src := other.Source()
+		// ResourceSlices are listed each few minutes; the watch of the same server notices an outage before.
+		if last := out.Sources[len(out.Sources)-1]; src.Name == gpu.SourceSlices && last.Name == gpu.SourceAPI && !last.Up {
+			src.Up, src.Message = false, cmp.Or(src.Message, last.Message)
+		}
+		out.Sources = append(out.Sources, src)
 	}
 	out.PollGroups = []gpu.PollHealth{{PollGroup: gpu.PollKubelet, Interval: m.options.Interval,
 		Duration: socket.Duration}}

@@ -821,6 +821,25 @@ func TestRun(t *testing.T) {
 	})
 }
 
+// While the watch of the API server fails, ResourceSlices of the same server are not up, however long ago they were listed.
+func TestSlicesFollowTheServer(t *testing.T) {
+	m := newClock().source(&fakeKubelet{pods: pods("a/p/c")})
+	m.optional = []source.Source{&attemptedWatch{}, fakeSlices{}}
+	if got := poll(t, m).Sources[2]; !got.Up {
+		t.Errorf("%+v", got)
+	}
+	m.optional[0] = downWatch{}
+	if got := poll(t, m).Sources[2]; got.Up || got.Message != "connection refused" {
+		t.Errorf("%+v", got)
+	}
+}
+
+type downWatch struct{ fakeWatch }
+
+func (downWatch) Source() gpu.Source {
+	return gpu.Source{Name: gpu.SourceAPI, Message: "connection refused"}
+}
+
 // listingSlices records that it ran.
 type listingSlices struct {
 	fakeSlices
