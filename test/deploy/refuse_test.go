@@ -95,6 +95,9 @@ func TestSchemaRefuses(t *testing.T) {
 		"rules.alerts.GPUUnavailable.for=five":       "'/rules/alerts/GPUUnavailable/for'",
 		"rules.prices.H100=2.8 EUR":                  "'/rules/prices/H100'",
 		"rules.prices.H100=-1":                       "'/rules/prices/H100'",
+		"commonLabels.a b=c":                         "invalid propertyName 'a b'",
+		"monitoring.labels.team=a b":                 "'/monitoring/labels/team'",
+		"exporter.extraEnv[0].name=NODE_NAME":        "'/exporter/extraEnv/0/name'",
 	} {
 		out, err := helm(t, "template", "gpu-exporter", chart(t), "--set", set)
 		if err == nil {
@@ -102,5 +105,8 @@ func TestSchemaRefuses(t *testing.T) {
 		} else if !strings.Contains(out, want) {
 			t.Errorf("%s: %s, want %q", set, out, want)
 		}
+	}
+	if out, err := helm(t, "template", "gpu-exporter", chart(t), "--set", "resources=null"); err != nil {
+		t.Errorf("no resources: %s", out)
 	}
 }
