@@ -18,7 +18,7 @@ var attacks = map[string]struct {
 	annotations, labels map[string]string
 }{
 	"koordinator": {annotations: map[string]string{
-		"scheduling.koordinator.sh/device-allocated": `{"gpu":[{"minor":0,"id":"{}","resources":{"koordinator.sh/gpu-memory-ratio":"100"}}]}`}},
+		"scheduling.koordinator.sh/device-allocated": `{"gpu":[{"minor":0,"id":"{}","resources":{"koordinator.sh/gpu-core":"100"}}]}`}},
 	"kubeshare": {annotations: map[string]string{"sharedgpu/gpu_uuid": "{}"}, labels: map[string]string{"sharedgpu/gpu_request": "1"}},
 	"nvfractions": {annotations: map[string]string{"nvidia.com/container.c.gpus.devices": "{}",
 		"nvidia.com/container.c.gpu-memory.limit": "40Gi"}},
@@ -105,8 +105,7 @@ func TestAnnotationsTakeNothing(t *testing.T) {
 // An annotation of a device that the kubelet lists gets what the limits of other containers leave of a shared GPU, whatever
 // memory it names.
 func TestAnnotationsGetWhatIsLeft(t *testing.T) {
-	m, h := attack(t, "hami", 0, false, "team/ok/main example.com/vgpu=x")
-	m.options.Checkpoint = "given"
+	m, _ := attack(t, "hami", 0, false, "team/ok/main example.com/vgpu=x")
 	s := *m.state.snapshot
 	for _, o := range s.opaque {
 		if o.resource == "example.com/vgpu" {
@@ -114,7 +113,7 @@ func TestAnnotationsGetWhatIsLeft(t *testing.T) {
 				"NVIDIA_VISIBLE_DEVICES": GPUA, "CUDA_DEVICE_MEMORY_LIMIT_0": "24576m"}}}}
 		}
 	}
-	h = s.allocations(sharingNode(true), m.podMetadata(), nil)
+	h := s.allocations(sharingNode(true), m.podMetadata(), nil)
 	if got, want := sharingLines(h), []string{"evil/x/c nvidia.com/gpu A 0.4 shared 40960MiB 100% annotation",
 		"team/ok/main example.com/vgpu A 0.6 shared 24576MiB checkpoint"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
@@ -127,9 +126,12 @@ func TestReservationsOfUsers(t *testing.T) {
 	m := newClock().source(&fakeKubelet{pods: pods("kai-resource-reservation/r/c nvidia.com/gpu="+GPUA, "team/ok/main",
 		"evil/x/c nvidia.com/gpu="+GPUB)})
 	group := map[string]string{"runai-gpu-group": "g1"}
+	user := func(uid, key, value string) *source.Pod {
+		return &source.Pod{UID: uid, Labels: group, Annotations: map[string]string{key: value}}
+	}
 	m.watch = &fakeWatch{source.NewPods(map[gpu.PodName]*source.Pod{
 		{Namespace: "kai-resource-reservation", Pod: "r"}: {UID: "r", Labels: group},
-		{Namespace: "evil", Pod: "x"}:                     {UID: "x", Labels: group, Annotations: map[string]string{"run.ai/reserve_for_gpu_index": GPUB}},
-		{Namespace: "team", Pod: "ok"}:                    {UID: "ok", Labels: group, Annotations: map[string]string{"gpu-fraction": "0.5"}}})}
+		{Namespace: "evil", Pod: "x"}:                     user("x", "run.ai/reserve_for_gpu_index", GPUB),
+		{Namespace: "team", Pod: "ok"}:                    user("ok", "gpu-fraction", "0.5")})}
 	wantLines(t, poll(t, m), "evil/x/c nvidia.com/gpu B 1", "team/ok/main nvidia.com/gpu A 0.5 shared")
 }

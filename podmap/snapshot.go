@@ -407,7 +407,8 @@ func (s *snapshot) ignoredSchemes(pods *source.Pods) (out []Unrecognized) {
 			continue
 		}
 		u := Unrecognized{Resource: scheme.Resource, Scheme: scheme.Name, Ignored: true,
-			Hint: "--kubernetes.pod-scheme=" + scheme.Name + ", if it is installed: pods named " + scheme.Daemon.Namespace + "/" + scheme.Daemon.Pod + "* do not run here"}
+			Hint: "--kubernetes.pod-scheme=" + scheme.Name + ", if it is installed: pods named " + scheme.Daemon.Namespace + "/" +
+				scheme.Daemon.Pod + "* do not run here"}
 		for _, name := range pods.Names() {
 			meta := s.metadata(pods, name)
 			if meta == nil || len(s.order[name]) == 0 {

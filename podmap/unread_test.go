@@ -22,7 +22,7 @@ func TestPossibleGPUs(t *testing.T) {
 		{"beside one whose IDs do not identify the GPU", "acme.io/accelerator=f3a9c1d2", "nvidia.com/gpu=" + GPUA + "-0", ""},
 		{"beside NVIDIA's DRA driver", "acme.io/accelerator=f3a9c1d2 gpu.nvidia.com:x=gpu-3", "", ""},
 		{"network devices", "rdma/hca_shared_devices_a=1 openshift.io/sriov_net=0000:af:00.2 example.com/ib-sriov=x", "", ""},
-		{"devices of the host", "devices.kubevirt.io/kvm=kvm1 smarter-devices/fuse=f squat.ai/serial=a vpc.amazonaws.com/pod-eni=1", "", ""},
+		{"devices of the host", "devices.kubevirt.io/kvm=kvm1 smarter-devices/fuse=f squat.ai/serial=a x.com/pod-eni=1", "", ""},
 		{"accelerators of others", "amd.com/gpu=1 aws.amazon.com/neuron=2 google.com/tpu=0 xilinx.com/fpga-x=9", "", ""},
 		{"a name that contains letters of another kind", "acme.io/library=1", "", all},
 		// Virtual machines.

@@ -50,7 +50,7 @@ func TestOnePodIsRefused(t *testing.T) {
 		bad  []byte
 		want string
 	}{
-		{repeated(maxContainersPerPod+1, fieldPodContainers, func(i int) []byte { return field(nil, fieldContainerName, fmt.Append(nil, i)) }),
+		{repeated(maxContainersPerPod+1, fieldPodContainers, func(i int) []byte { return field(nil, 1, fmt.Append(nil, i)) }),
 			"more than 1024 containers in one pod"},
 		{container("\xff"), "a name is not UTF-8"},
 		{container(strings.Repeat("x", MaxIDLength+1)), "a name of 513 bytes"},

@@ -316,7 +316,8 @@ func TestExplanations(t *testing.T) {
 			": connection refused: the kubelet is down or restarting"},
 		{context.DeadlineExceeded, ": no response within 5s: the kubelet hangs or is overloaded"},
 		{hung(), ": no response within 5s: the kubelet hangs or is overloaded"},
-		{from(large, nil), ": the response is larger than 4 MiB, which no setting changes: look for a pod or plugin with millions of device IDs"},
+		{from(large, nil), ": the response is larger than 4 MiB, which no setting changes: look for a pod or plugin with " +
+			"millions of device IDs"},
 		{from(nil, status.Error(codes.ResourceExhausted, "rejected by rate limit")),
 			": rate limited by the kubelet: another client of the socket queries it too often"},
 		{from(nil, status.Error(codes.Unavailable, "shutting down")), ": the connection failed: shutting down"},

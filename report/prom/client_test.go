@@ -292,7 +292,9 @@ func TestRedirect(t *testing.T) {
 	if err := readRange(t, c, 1); err != nil {
 		t.Errorf("to the same server: %v", err)
 	}
-	c = client(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.Path, 307) }), nil)
+	c = client(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, r.URL.Path, http.StatusTemporaryRedirect)
+	}), nil)
 	if err := readRange(t, c, 1); err == nil || !strings.Contains(err.Error(), "redirects to itself again and again") {
 		t.Errorf("to the same URL: %v", err)
 	}

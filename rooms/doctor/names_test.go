@@ -41,7 +41,7 @@ func TestFindingsHaveTheirOwn(t *testing.T) {
 		&gpu.View{})
 	var b strings.Builder
 	must.OK(t, d.write(&b))
-	for _, want := range []string{": replace: row_remap_failed (", ": needs_reset: row_remap_pending (", "add: --kubelet.dra-checkpoint\n"} {
+	for _, want := range []string{"replace: row_remap_failed", "needs_reset: row_remap_pending", "add: --kubelet.dra-checkpoint\n"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("without %q:\n%s", want, b.String())
 		}
