@@ -49,7 +49,59 @@ gpu 0 board=h100 pci=0000:18:00.0 minor=0 uuid=GPU-5a0e1100-8c1d-4e6b-9d10-00000
   ClockInfo[sm] = 345
   ClockInfo[mem] = 2619
   ClockInfo[video] = 765
+  Field[197] = 0
+  Field[198] = 0
+  Gpm[20] = 0
+  Gpm[21] = 0
 `
+
+// slots are the loads in the order of the stages: the arguments that begin one, when the scenario has it, and what it does
+// there. As fast as the machine can is 60 GB/s.
+var slots = []struct {
+	mode, first string
+	from, to    int
+	argument    string
+	process     string
+	field       int
+	rate        float64 // by the load's log; the counter has 10 % more
+}{
+	{"spin", "0.3", 80, 140, "0.3", "pid=4000 memory=1MiB busy=30% period=1s dram=20%", 0, 0},
+	{"spin", "0.6", 140, 195, "0.6", "pid=4001 memory=1GiB busy=60% period=1s", 0, 0},
+	{"spin", "0.2", 140, 195, "0.2", "pid=4002 memory=1GiB busy=20% period=1s phase=700ms", 0, 0},
+	{"memory", "2.147484e+09", 140, 195, "2147483648", "pid=4003 memory=2GiB busy=0%", 0, 0},
+	{"h2d", "5e+09", 195, 228, "5e9", "", 198, 5e9},
+	{"h2d", "2.6e+10", 228, 258, "26e9", "", 198, 26e9},
+	{"h2d", "1e+12", 258, 288, "60e9", "", 198, 60e9},
+	{"d2h", "5e+09", 288, 318, "5e9", "", 197, 5e9},
+	{"d2h", "2.6e+10", 318, 348, "26e9", "", 197, 26e9},
+	{"d2h", "1e+12", 348, 378, "60e9", "", 197, 60e9},
+	{"spin", "0.02", 378, 415, "0.02", "pid=4004 memory=1MiB busy=2% period=1s", 0, 0},
+}
+
+// script is what the loads are in the scenario.
+func script() (out string) {
+	for _, s := range slots {
+		if s.process != "" {
+			out += fmt.Sprintf("process gpu=0 %s from=%ds to=%ds\n", s.process, s.from, s.to)
+		} else {
+			out += fmt.Sprintf("at %ds gpu 0 Field[%d] = %g*t\nat %ds gpu 0 Gpm[%d] = %g\n", s.from, s.field, 1.1*s.rate, s.from,
+				s.field-177, 1.1*s.rate/(1<<20))
+			out += fmt.Sprintf("at %ds gpu 0 Field[%d] = 0\nat %ds gpu 0 Gpm[%d] = 0\n", s.to, s.field, s.to, s.field-177)
+		}
+	}
+	// Where one begins as another ends the later line counts.
+	lines := strings.SplitAfter(out, "\n")
+	for _, s := range slots {
+		for _, next := range slots {
+			if s.field != 0 && next.field == s.field && next.from == s.to {
+				lines = slices.DeleteFunc(lines, func(l string) bool {
+					return strings.HasPrefix(l, fmt.Sprintf("at %ds ", s.to)) && strings.HasSuffix(l, "] = 0\n")
+				})
+			}
+		}
+	}
+	return strings.Join(lines, "")
+}
 
 // TestBundle builds the bundle and runs it in a root directory that has glibc, the fake driver, and nothing else.
 func TestBundle(t *testing.T) {
@@ -82,11 +134,11 @@ func TestBundle(t *testing.T) {
 			t.Errorf("%s is missing", file)
 		}
 	}
-	env := fill(t, repository, root)
+	env, paths := fill(t, repository, root, name)
 	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
 	defer cancel()
-	args := append([]string{"--under=/bin/env " + strings.Join(env, " ")}, strings.Fields(*flags)...)
-	cmd := exec.CommandContext(ctx, "/"+name+"/hwcheck", append(args, "--", "--path.kmsg=")...)
+	args := append([]string{"--load=/bin/load", "--under=/bin/env " + strings.Join(env, " ")}, strings.Fields(*flags)...)
+	cmd := exec.CommandContext(ctx, "/"+name+"/hwcheck", append(args, append([]string{"--", "--path.kmsg="}, paths...)...)...)
 	cmd.Path = "/" + name + "/hwcheck"
 	cmd.Dir, cmd.Env = "/"+name, []string{"PATH=/bin:/usr/bin"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
@@ -125,8 +177,8 @@ func command(t *testing.T, dir, name string, args ...string) {
 }
 
 // fill adds glibc, the kernel's /proc, the fake driver and nvidia-smi to a root directory. It returns the environment of the
-// driver.
-func fill(t *testing.T, repository, root string) []string {
+// driver, and the exporter's flags.
+func fill(t *testing.T, repository, root, name string) (env, paths []string) {
 	t.Helper()
 	for _, dir := range []string{"proc", "tmp", "dev", "lib64", "lib", "bin", "usr/bin"} {
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
@@ -153,7 +205,7 @@ func fill(t *testing.T, repository, root string) []string {
 		copyFile(t, linker, filepath.Join(root, linker))
 	}
 	// The driver, where its symbols are played from.
-	s, err := scenario.Parse("bundle.scenario", text, os.DirFS(filepath.Join(repository, "testdata", "scenarios")))
+	s, err := scenario.Parse("bundle.scenario", text+script(), os.DirFS(filepath.Join(repository, "testdata", "scenarios")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,6 +220,10 @@ func fill(t *testing.T, repository, root string) []string {
 	}
 	cc("lib/libcuda.so.1", "-shared", "-fPIC", "test/measure/hwcheck/testdata/libcuda.c")
 	cc("usr/bin/nvidia-smi", "-static", "test/hwcheck/testdata/smi.c")
+	cc("bin/load", "-static", "test/hwcheck/testdata/load.c")
+	if err := os.Symlink(name, filepath.Join(root, "bundle")); err != nil {
+		t.Fatal(err)
+	}
 	cc("bin/env", "-static", "test/hwcheck/testdata/env.c")
 	var answers strings.Builder
 	answers.WriteString("count\t1\n")
@@ -180,6 +236,8 @@ func fill(t *testing.T, repository, root string) []string {
 		}
 	}
 	listing("answers", answers.String())
+	listing("busy", strings.NewReplacer("utilization.gpu\t0", "utilization.gpu\t30", "utilization.memory\t0",
+		"utilization.memory\t6").Replace(answers.String()))
 	for name, file := range map[string]string{"-q": "h100.xml", "nvlink": "nvlink.txt"} {
 		data, err := os.ReadFile(filepath.Join(repository, "test/measure/hwcheck/testdata", file))
 		if err != nil {
@@ -189,15 +247,29 @@ func fill(t *testing.T, repository, root string) []string {
 	}
 	listing("pmon", "# gpu pid type sm\n 0 - - -\n")
 	listing("mig", "No MIG-enabled devices found.\n")
+	// The load is busy from whole seconds on, and so are the processes of the scenario.
+	time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
 	env, control, err := standin.SimulateLive(s, state)
 	if err != nil {
 		t.Fatal(err)
 	}
+	begin, plan := float64(control.Time().UnixMicro())/1e6-control.Now().Seconds(), ""
+	for _, s := range slots {
+		plan += fmt.Sprintf("%s %s %f %s\n", s.mode, s.first, begin+float64(s.from)+1, s.argument)
+	}
+	if err := os.WriteFile(filepath.Join(state, "slots"), []byte(plan), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	trees, err := standin.WriteTrees(state, s, hwcheck.PodNode("GPU-5a0e1100-8c1d-4e6b-9d10-000000000000", 4001))
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths = []string{"--path.procfs=" + strings.TrimPrefix(trees.Procfs, root), "--path.sysfs=" + strings.TrimPrefix(trees.Sysfs, root)}
 	t.Cleanup(func() { control.Close() })
 	for i := range env {
 		env[i] = strings.ReplaceAll(env[i], root, "")
 	}
-	return env
+	return env, paths
 }
 
 // recorded are the answers of nvidia-smi of a capture: a line of names with their units, and one of values.

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static char *slurp(const char *name, const char *ending)
 {
@@ -34,7 +35,7 @@ static const char *answer(const char *text, const char *field)
 int main(int argc, char **argv)
 {
     const char *name = "/usr/bin/nvidia-smi";
-    char *answers = slurp(name, "answers");
+    char *answers = slurp(name, access("/tmp/busy", F_OK) == 0 ? "busy" : "answers"); /* which the load makes */
     if (answers == NULL || argc < 2)
         return 9;
     if (strcmp(argv[1], "--help-query-gpu") == 0) {

@@ -200,11 +200,7 @@ func newNode(t *testing.T, text string, c device, l listings, loadEnv string) no
 	}
 	t.Cleanup(func() { control.Close() })
 	begin := float64(control.Time().UnixMicro())/1e6 - control.Now().Seconds()
-	pods := podNode(c["uuid"])
-	for i := range pods.Pods {
-		pods.Pods[i].Containers[0].PIDs = []int{4001 + i}
-	}
-	trees, err := standin.WriteTrees(dir, s, pods)
+	trees, err := standin.WriteTrees(dir, s, PodNode(c["uuid"], 4001))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -305,6 +305,15 @@ func podNode(uuid string) standin.KubeletNode {
 	return n
 }
 
+// PodNode is podNode with processes in the pods, whose IDs count up from the first.
+func PodNode(uuid string, first int) standin.KubeletNode {
+	n := podNode(uuid)
+	for i := range n.Pods {
+		n.Pods[i].Containers[0].PIDs = []int{first + i}
+	}
+	return n
+}
+
 func (r *run) shared(ctx context.Context, e *exporter, p *period) error {
 	return r.share(ctx, e, p, nil)
 }
