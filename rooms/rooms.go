@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/alecthomas/kingpin/v2"
@@ -75,7 +77,8 @@ type Program struct {
 
 // Common are the flags that several parts read.
 type Common struct {
-	Kubelet     bool // whether the kubelet is queried
+	HostRoot    string // where the root of the host is mounted
+	Kubelet     bool   // whether the kubelet is queried
 	KubeletPoll time.Duration
 	MaxAge      time.Duration // of the kubelet's last response
 
@@ -87,6 +90,24 @@ type Common struct {
 
 	Web    *toolkit.FlagConfig
 	Logger *slog.Logger
+}
+
+// Path returns where a directory of the host is mounted: below HostRoot if probe exists in it there, else at its own path.
+func (c *Common) Path(dir, probe string) string {
+	if at := filepath.Join(c.HostRoot, dir); at != dir {
+		if _, err := os.Stat(filepath.Join(at, probe)); err == nil {
+			return at
+		}
+	}
+	return dir
+}
+
+// FormerFlag begins the help of a flag that still works and is to go.
+const FormerFlag = "Former flag, use --"
+
+// Former adds a flag that still works, hidden, and is replaced by another.
+func Former(flags *kingpin.Application, name, instead string) *kingpin.FlagClause {
+	return flags.Flag(name, FormerFlag+instead).Hidden()
 }
 
 // Plan is what the parts prepare before the program is assembled.

@@ -88,9 +88,7 @@ var hidden = []struct{ where, what, reason string }{
 	{demoSource, "visible", optional},
 
 	{benchFlag, "kubelet.socket", simulatedHost},
-	{benchFlag, "path.sysfs", simulatedHost},
-	{benchFlag, "path.procfs", simulatedHost},
-	{benchFlag, "path.*-logs", simulatedHost},
+	{benchFlag, "path.host", simulatedHost},
 
 	{benchFlag, "metrics", "goldens have every metric; the demo has the default, TestSeries both smaller sizes"},
 	{benchFlag, "call-deadline", "stepped tests have none in real time, tests of hung calls a short one"},

@@ -28,6 +28,7 @@ type config struct {
 	gpuResources   []string
 	checkpoint     string
 	dev            string
+	kubeconfig     string
 
 	deadline time.Duration
 

@@ -1,12 +1,11 @@
 package main
 
 import (
-	"github.com/gpu-exporter/gpu-exporter/rooms"
-
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,6 +18,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/account"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/web"
+	"github.com/gpu-exporter/gpu-exporter/rooms"
 )
 
 // parse reads the flags. Its error is one line for the person who typed them.
@@ -39,13 +39,15 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 	app.Flag("node-name", "Name of the Kubernetes node. Default: the host name.").Envar("NODE_NAME").StringVar(&c.node)
 
 	app.Flag("nvml.library", "Path of the NVML library. Default: the system's libnvidia-ml.so.1.").StringVar(&c.library)
-	app.Flag("path.sysfs", "Mount point of the host's /sys.").Default("/sys").StringVar(&c.sysfs)
-	app.Flag("path.procfs", "Mount point of the host's /proc.").Default("/proc").StringVar(&c.procfs)
-	app.Flag("path.pod-logs", "Mount point of the host's /var/log/pods. Only file names are read, to find the pod of "+
-		"a process.").
-		Default("/var/log/pods").StringVar(&c.podLogs)
-	app.Flag("path.container-logs", "Mount point of the host's /var/log/containers. Only file names are read.").
-		Default("/var/log/containers").StringVar(&c.containerLogs)
+	app.Flag("path.host", "Mount point of the host's root. Its /sys, /proc, /dev, /sys/fs/cgroup, /var/log/pods and "+
+		"/var/log/containers are used where they are mounted below it, else those of the exporter's own root.").
+		Default("/").StringVar(&c.HostRoot)
+	for _, f := range []struct {
+		name string
+		to   *string
+	}{{"sysfs", &c.sysfs}, {"procfs", &c.procfs}, {"dev", &c.dev}, {"pod-logs", &c.podLogs}, {"container-logs", &c.containerLogs}} {
+		rooms.Former(app, "path."+f.name, "path.host").StringVar(f.to)
+	}
 
 	app.Flag("kubelet", "Query the kubelet for the GPUs allocated to each pod.").Default("true").BoolVar(&c.Kubelet)
 	app.Flag("kubelet.socket", "The kubelet's PodResources socket. Mount its directory, not the socket: the kubelet "+
@@ -63,14 +65,11 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 		"/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint: it contains the GPUs of sharing schemes "+
 		"whose device IDs do not identify them (HAMi, Aliyun gpushare, gpu-manager, Volcano ...), and the pod UIDs "+
 		"by which processes are resolved. Mount its directory read-only; empty disables it.").StringVar(&c.checkpoint)
-	app.Flag("kubernetes.api-server", "URL of the API server. Default: the one of the pod's cluster.").StringVar(
-		&c.API.Server)
-	app.Flag("kubernetes.token-file", "Token file for the API server. Default: the pod's service account.").StringVar(
-		&c.API.TokenFile)
-	app.Flag("kubernetes.ca-file", "Certificate authority of the API server. Default: the pod's service "+
-		"account.").StringVar(&c.API.CAFile)
-	app.Flag("path.dev", "Mount point of the host's /dev; elastic-gpu records its GPUs as links in it.").Default(
-		"/dev").StringVar(&c.dev)
+	app.Flag("kubernetes.kubeconfig", "Kubeconfig with the API server, its certificate authority and a token file. Default: the "+
+		"service account of the pod.").StringVar(&c.kubeconfig)
+	rooms.Former(app, "kubernetes.api-server", "kubernetes.kubeconfig").StringVar(&c.API.Server)
+	rooms.Former(app, "kubernetes.token-file", "kubernetes.kubeconfig").StringVar(&c.API.TokenFile)
+	rooms.Former(app, "kubernetes.ca-file", "kubernetes.kubeconfig").StringVar(&c.API.CAFile)
 
 	app.Flag("poll.fast", "Interval of the fast poll group: power, energy, utilization samples.").Default(
 		"2s").DurationVar(&c.Fast)
@@ -106,6 +105,12 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 	}
 	log.Writer = printableWriter{stderr} // slog quotes control characters in logfmt, and not all in JSON
 	c.Logger = promslog.New(&log)
+	for _, f := range app.Model().Flags {
+		if instead, former := strings.CutPrefix(f.Help, rooms.FormerFlag); former && given(f, args) {
+			c.Logger.Warn("flag is deprecated: a later release will not have it", "flag", "--"+f.Name, "instead", "--"+instead)
+		}
+	}
+	c.findHostPaths()
 	if c.node == "" {
 		if c.node, err = os.Hostname(); err != nil {
 			return nil, fmt.Errorf("cannot determine the host name (set --node-name): %w", err)
@@ -115,6 +120,29 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 		return nil, err
 	}
 	return &c, c.validate()
+}
+
+// given reports whether a flag is among the arguments or set by its environment variable.
+func given(f *kingpin.FlagModel, args []string) bool {
+	return os.Getenv(f.Envar) != "" || slices.ContainsFunc(args, func(a string) bool {
+		name, _, _ := strings.Cut(a, "=")
+		return name == "--"+f.Name
+	})
+}
+
+// findHostPaths sets the paths of the host that no former flag has set.
+func (c *config) findHostPaths() {
+	for _, p := range []struct {
+		to         *string
+		dir, probe string
+	}{
+		{&c.sysfs, "/sys", "bus/pci"}, {&c.procfs, "/proc", "self"}, {&c.dev, "/dev", ""}, {&c.podLogs, "/var/log/pods", ""},
+		{&c.containerLogs, "/var/log/containers", ""},
+	} {
+		if *p.to == "" {
+			*p.to = c.Path(p.dir, p.probe)
+		}
+	}
 }
 
 // renamedFlags maps former flag names to the current ones; empty: the flag is not needed any more.
@@ -177,12 +205,26 @@ func (c *config) validate() error {
 			return err
 		}
 	}
-	if c.API.Node = c.node; (c.API.Server != "" || c.API.TokenFile != "" || c.API.CAFile != "") && !c.APIUsed {
-		return errors.New("--kubernetes.api-server, --kubernetes.token-file and --kubernetes.ca-file require " +
-			"--kubernetes.pods or --kubernetes.resource-slices")
+	if err := c.findAPIServer(); err != nil {
+		return err
 	}
 	if c.accounts < 1 {
 		return fmt.Errorf("--container-limit must be at least 1, got %d", c.accounts)
+	}
+	return nil
+}
+
+// findAPIServer reads the kubeconfig.
+func (c *config) findAPIServer() error {
+	c.API.Node = c.node
+	if (c.kubeconfig != "" || c.API.Server != "" || c.API.TokenFile != "" || c.API.CAFile != "") && !c.APIUsed {
+		return errors.New("--kubernetes.kubeconfig requires --kubernetes.pods or --kubernetes.resource-slices")
+	}
+	if c.kubeconfig == "" {
+		return nil
+	}
+	if err := c.API.ReadKubeconfig(c.kubeconfig); err != nil {
+		return fmt.Errorf("--kubernetes.kubeconfig: %w", err)
 	}
 	return nil
 }

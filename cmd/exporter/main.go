@@ -82,6 +82,8 @@ func exporterMain(ctx context.Context, args []string, stdout, stderr io.Writer) 
 		}
 	}
 	fail := func(err error) { fmt.Fprintf(stderr, "gpu-exporter: %v\n", err) }
+	// Without a reader of its log it goes on: systemd does not restart what SIGPIPE ended.
+	signal.Ignore(syscall.SIGPIPE)
 	c, err := parse(args, stdout, stderr)
 	switch {
 	case errors.Is(err, rooms.ErrHelp):
@@ -109,8 +111,6 @@ func exporterMain(ctx context.Context, args []string, stdout, stderr io.Writer) 
 
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	// Without a reader of its log it goes on: systemd does not restart what SIGPIPE ended.
-	signal.Ignore(syscall.SIGPIPE)
 	running, end := context.WithCancel(ctx)
 	defer end()
 	var group run.Group

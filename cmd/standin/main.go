@@ -186,12 +186,10 @@ func newNode(ctx context.Context, c config, dir string) (*node, error) {
 	if !c.driver {
 		library = filepath.Join(dir, "not-installed", "libnvidia-ml.so.1")
 	}
-	trees, err := standin.WriteTrees(dir, s, listed)
-	if err != nil {
+	if _, err := standin.WriteTrees(dir, s, listed); err != nil {
 		return nil, err
 	}
-	n.flags = []string{"--nvml.library=" + library, "--kubelet.socket=" + n.socket, "--path.sysfs=" + trees.Sysfs,
-		"--path.procfs=" + trees.Procfs, "--path.pod-logs=" + trees.PodLogs, "--path.container-logs=" + trees.ContainerLogs}
+	n.flags = []string{"--nvml.library=" + library, "--kubelet.socket=" + n.socket, "--path.host=" + dir}
 	n.env, n.control, err = standin.SimulateLive(s, dir)
 	return n, err
 }

@@ -25,8 +25,8 @@ const firstSandbox = 900000
 // the processes that containers name, and the names of their logs. A process of the scenario that no container names
 // runs in a service of the host.
 func WriteTrees(dir string, s *scenario.Scenario, n KubeletNode) (Trees, error) {
-	t := Trees{filepath.Join(dir, "sys"), filepath.Join(dir, "proc"), filepath.Join(dir, "log", "pods"),
-		filepath.Join(dir, "log", "containers")}
+	t := Trees{filepath.Join(dir, "sys"), filepath.Join(dir, "proc"), filepath.Join(dir, "var", "log", "pods"),
+		filepath.Join(dir, "var", "log", "containers")}
 	w := treeWriter{}
 	for _, c := range s.GPUs {
 		device := filepath.Join(t.Sysfs, "bus", "pci", "devices", string(c.PCI))

@@ -15,11 +15,13 @@ import (
 // New is this package as a part of the exporter, opened after what names containers.
 func New(flags *kingpin.Application) rooms.Part {
 	var root string
-	flags.Flag("path.cgroup", "Mount point of the host's cgroup v2 hierarchy, for GPU memory by container without the host's "+
-		"PID namespace where the kernel (Linux 6.14) or the driver accounts it (R615 and newer); empty disables it.").
-		Default("/sys/fs/cgroup").StringVar(&root)
+	var set bool
+	rooms.Former(flags, "path.cgroup", "path.host").IsSetByUser(&set).StringVar(&root)
 	return rooms.Part{Open: func(p *rooms.Plan) (*rooms.Room, error) {
 		r := &rooms.Room{Advice: advice}
+		if root == "" && !set {
+			root = p.Path("/sys/fs/cgroup", "cgroup.controllers")
+		}
 		if root == "" {
 			return r, nil
 		}
@@ -53,6 +55,6 @@ func advice(v *gpu.View, c *gpu.GPU) []rooms.Advice {
 	case len(c.Medium.Or(&gpu.Medium{}).Cgroups) == 0:
 		reason = "it reports no memory of the containers' cgroups"
 	}
-	return []rooms.Advice{{Fix: "driver R615 or newer and --path.cgroup, or hostPID: true", Finding: fmt.Sprintf("memory of containers "+
+	return []rooms.Advice{{Fix: "driver R615 or newer and the host's /sys/fs/cgroup mounted below --path.host, or hostPID: true", Finding: fmt.Sprintf("memory of containers "+
 		"that share the GPU is not exported: driver %s, %s", v.System.Or(gpu.System{}).DriverVersion, reason)}}
 }

@@ -2,20 +2,35 @@
 package fractions
 
 import (
+	"os"
+	"path/filepath"
+
 	"github.com/alecthomas/kingpin/v2"
 
 	"github.com/gpu-exporter/gpu-exporter/rooms"
 )
 
+// The directory in which the operator (NvFractions of KAI-Scheduler) records the containers of the node with their GPUs and memory
+// limits, and the file with the MPS namespace of each, which has the compute limit. Where the directory exists, it is read.
+const (
+	records    = "/var/run/gpu-fractioning/map"
+	namespaces = "/run/nvidia-mps/.gpu-fractioning-namespaces.json"
+)
+
 // New is this package as a part of the exporter, opened before the kubelet.
 func New(flags *kingpin.Application) rooms.Part {
 	var dir, leases string
-	flags.Flag("gpu-fractioning.map-dir", "Directory in which NVIDIA's GPU fractioning operator (NvFractions of "+
-		"KAI-Scheduler) records the containers of this node, /var/run/gpu-fractioning/map: their GPUs and memory limits "+
-		"without the API server. Empty disables it.").StringVar(&dir)
-	flags.Flag("gpu-fractioning.namespaces", "File in which that operator records the MPS namespace of each container, "+
-		"/run/nvidia-mps/.gpu-fractioning-namespaces.json: compute limits. Empty disables it.").StringVar(&leases)
+	rooms.Former(flags, "gpu-fractioning.map-dir", "path.host").StringVar(&dir)
+	rooms.Former(flags, "gpu-fractioning.namespaces", "path.host").StringVar(&leases)
 	return rooms.Part{Open: func(p *rooms.Plan) (*rooms.Room, error) {
+		if at := p.Path(records, ""); dir == "" {
+			if _, err := os.Stat(at); err == nil {
+				dir = at
+			}
+		}
+		if leases == "" && dir != "" {
+			leases = p.Path(filepath.Dir(namespaces), filepath.Base(namespaces)) + "/" + filepath.Base(namespaces)
+		}
 		p.Pods.Fractions, p.Pods.Leases = dir, leases
 		return &rooms.Room{}, nil
 	}}

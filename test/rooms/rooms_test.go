@@ -32,15 +32,14 @@ type part struct {
 
 var parts = map[string]part{
 	"accounts":  {},
-	"cgroupmem": {flags: []string{"path.cgroup"}, values: map[string]string{"path.cgroup": "containerMemory"}},
+	"cgroupmem": {},
 	"compat": {flags: []string{"compat", "compat.device-label", "compat.listen-address", "compat.shared-gpus"},
 		values: map[string]string{"compat": "release", "compat.shared-gpus": "sharedGPUs", "compat.listen-address": "port",
 			"compat.device-label": "deviceLabels"}},
 	"doctor":  {commands: []string{"doctor"}},
 	"dra":     {flags: []string{"kubelet.dra-checkpoint"}, values: map[string]string{"kubelet.dra-checkpoint": "draCheckpoint"}},
 	"engines": {flags: []string{"docker.socket", "podman.socket"}},
-	"fractions": {flags: []string{"gpu-fractioning.map-dir", "gpu-fractioning.namespaces"},
-		values: map[string]string{"gpu-fractioning.map-dir": "gpuFractioning"}},
+	"fractions": {},
 	"health": {commands: []string{"conformance", "health"}},
 	"kmsg":   {flags: []string{"path.kmsg"}, features: []string{"kernel_log"}},
 	"links":  {flags: []string{"link-details"}, values: map[string]string{"link-details": "linkDetails"}},
@@ -57,7 +56,7 @@ var parts = map[string]part{
 }
 
 var (
-	helpFlag    = regexp.MustCompile(`(?m)^ +(?:-h, )?--(?:\[no-\])?([a-z][a-z0-9.-]*)`)
+	helpFlag    = regexp.MustCompile(`(?m)^ {2,6}(?:-h, )?--(?:\[no-\])?([a-z][a-z0-9.-]*)`)
 	chartFlag   = regexp.MustCompile(`set \$o "([a-z0-9.-]+)"`)
 	featureName = regexp.MustCompile(`(?m)^gpu_exporter_feature\{.*feature="([a-z_]+)"`)
 	allCommands = []string{"conformance", "doctor", "health", "record"}

@@ -4,8 +4,8 @@
 //
 //	go -C test run ./truth --profile=NAME -- COMMAND --flags
 //
-// In the command, {address} is where to listen, and {library}, {socket}, {sysfs}, {procfs}, {pod-logs} and
-// {container-logs} are the parts of the node. LD_LIBRARY_PATH leads to the fake library as well.
+// In the command, {address} is where to listen, {library} and {socket} are the driver's and the kubelet's, and {host} is the root
+// of the node. LD_LIBRARY_PATH leads to the fake library as well.
 package main
 
 import (
@@ -245,8 +245,7 @@ func score(ctx context.Context, names map[string]metric, settle, length, interva
 		return nil, err
 	}
 	defer control.Close()
-	place := strings.NewReplacer("{address}", address, "{library}", library, "{socket}", socket, "{sysfs}", trees.Sysfs,
-		"{procfs}", trees.Procfs, "{pod-logs}", trees.PodLogs, "{container-logs}", trees.ContainerLogs)
+	place := strings.NewReplacer("{address}", address, "{library}", library, "{socket}", socket, "{host}", filepath.Dir(trees.Sysfs))
 	for i := range command {
 		command[i] = place.Replace(command[i])
 	}

@@ -12,7 +12,7 @@ import (
 func TestOurs(t *testing.T) {
 	found, err := score(t.Context(), profiles["gpu-exporter"], 4*time.Second, 4*time.Second, 2*time.Second, []string{
 		servers.Build(t, servers.Exporter), "--node-name=n", "--nvml.library={library}", "--kubelet.socket={socket}",
-		"--path.sysfs={sysfs}", "--path.procfs={procfs}", "--path.pod-logs={pod-logs}", "--path.container-logs={container-logs}",
+		"--path.host={host}",
 		"--path.kmsg=", "--web.listen-address={address}", "--poll.fast=500ms", "--poll.medium=1s", "--poll.kubelet=1s",
 		"--log.level=error"})
 	must.OK(t, err)

@@ -142,7 +142,6 @@ The flags as environment variables, so that gpu-exporter doctor, run by kubectl 
 {{- end -}}
 {{- if $f.deviceCheckpoint -}}{{- $_ := set $o "kubelet.checkpoint" "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint" -}}{{- end -}}
 {{- if $f.draCheckpoint -}}{{- $_ := set $o "kubelet.dra-checkpoint" (printf "/var/lib/kubelet/plugins/%s/checkpoint.json" .Values.kubelet.draDriver) -}}{{- end -}}
-{{- if $f.gpuFractioning -}}{{- $_ := set $o "gpu-fractioning.map-dir" "/var/run/gpu-fractioning/map" -}}{{- end -}}
 {{- if $f.podMetadata -}}{{- $_ := set $o "kubernetes.pods" "true" -}}{{- end -}}
 {{- if $f.resourceSlices -}}{{- $_ := set $o "kubernetes.resource-slices" "true" -}}{{- end -}}
 {{- if $f.containerVisible -}}{{- $_ := set $o "containers.visible" "true" -}}{{- end -}}
@@ -154,7 +153,7 @@ The flags as environment variables, so that gpu-exporter doctor, run by kubectl 
 {{- end -}}
 {{- if .Values.exporter.linkDetails -}}{{- $_ := set $o "link-details" "true" -}}{{- end -}}
 {{- with .Values.exporter.processLimit -}}{{- $_ := set $o "process-limit" (toString (int .)) -}}{{- end -}}
-{{- if $f.containerMemory -}}{{- $_ := set $o "path.cgroup" "/host/sys/fs/cgroup" -}}{{- end -}}
+{{- if $f.containerMemory -}}{{- $_ := set $o "path.host" "/host" -}}{{- end -}}
 {{- with $f.slurmJobMapping -}}{{- $_ := set $o "slurm.job-mapping-dir" . -}}{{- end -}}
 {{- with $f.podLabels -}}{{- $_ := set $o "kubernetes.pod-label" (join "\n" .) -}}{{- end -}}
 {{- if eq .Values.gpu.access "hostDriver" -}}{{- $_ := set $o "nvml.library" (printf "%s/%s" .Values.gpu.hostDriver.mountPath .Values.gpu.hostDriver.library) -}}{{- end -}}
