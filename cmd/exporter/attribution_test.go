@@ -429,37 +429,6 @@ func processThatOutlivesItsPod(t *testing.T) {
 	}
 }
 
-// The MIG layout changes while pods run: instances and allocations follow, and the sums close throughout.
-func migLayoutChanges(t *testing.T) {
-	const one, two, three = "MIG-00000001-0000-4000-8000-000000000000", "MIG-00000002-0000-4000-8000-000000000000",
-		"MIG-00000003-0000-4000-8000-000000000000"
-	text := oneGPU +
-		"mig gpu=0 layout=\"gi=1 profile=3g.40gb start=0 size=4 uuid=" + one +
-		" ; gi=2 profile=3g.40gb start=4 size=4 uuid=" + two +
-		"\"\n" +
-		"process gpu=0 pid=5000 gi=1 memory=1GiB busy=50% period=1s from=0s to=60s\n" +
-		"at 60s gpu 0 mig apply layout=\"gi=3 profile=7g.80gb start=0 size=8 uuid=" + three + "\"\n" +
-		"process gpu=0 pid=5001 gi=3 memory=1GiB busy=20% period=1s from=70s\n"
-	s := parseScenario(t, text)
-	st := play(t, s, "allocatable nvidia.com/mig-3g.40gb "+one+" "+two+
-		"\npod team/a container c nvidia.com/mig-3g.40gb="+one+
-		" pids=5000\n")
-	now := st.watched(58 * time.Second)
-	verify(t, now.is(1, "gpu_mig_allocation_ratio", `gi="1"`),
-		now.is(0, "gpu_mig_allocation_ratio", `gi="2"`))
-	if got := sum(now.match("gpu_container_busy_seconds_total", `pod="a"`)); math.Abs(got-0.5*3/7*56) > 1.5 {
-		t.Errorf("half of three sevenths of a minute, and it got %v s", got)
-	}
-	st.setPods("allocatable nvidia.com/mig-7g.80gb " + three + "\npod team/b container c nvidia.com/mig-7g.80gb=" +
-		three +
-		" pids=5001\n")
-	now = st.watched(2 * time.Minute)
-	verify(t, now.is(1, "gpu_mig_allocation_ratio", `gi="3"`), now.none("gpu_mig_allocation_ratio", `gi="1"`),
-		now.is(1, "gpu_allocation_ratio"),
-		now.none("gpu_container_allocation_ratio", `pod="a"`),
-		now.is(1, "gpu_container_allocation_ratio", `pod="b"`))
-}
-
 // lifeOfMIGInstances steps through it: an instance is removed, the last one, too; one of the same size is created at
 // its place; it is resized; its GPU hangs and returns. No counter falls and the parts add up (watched); a new instance
 // starts at 0; what is gone has no series; the GPU's busy time is that of all its instances.

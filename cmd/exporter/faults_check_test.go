@@ -270,11 +270,11 @@ func (c *checker) learn() {
 	stale := now-c.kubeletWrong < 45*time.Second && c.kubeletWrong > 0
 	for _, p := range c.w.workloads {
 		k := c.pods[p]
-		if c.at-c.before > c.tick && now-k.supported < acceptedFor+askEvery {
+		if gap := c.at - c.before; gap > c.tick && now-k.supported < gap+acceptedFor+askEvery {
 			k.amnesty += 13 // in a scenario pods change while the machine sleeps, and the driver's ring tells of the latest seconds
-		}
-		if gap := c.at - c.before; gap > c.tick && now-k.supported < gap+acceptedFor {
-			k.supported = now // the program learns now only that the pod went
+			if gap > time.Minute {
+				k.supported = now // the program learns now only that the pod went
+			}
 		}
 		if p.dev == everyGPU || c.at < p.listed.from {
 			continue

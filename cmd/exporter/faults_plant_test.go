@@ -316,37 +316,6 @@ var planted = []struct {
 			})
 		}
 	}},
-	{"a counter that falls by a bit restarts", 1, []string{"twice", "recovery"}, func(p *plant) {
-		var mu sync.Mutex
-		last, extra := map[gpu.UUID]gpu.Joules{}, map[gpu.UUID]gpu.Joules{}
-		p.fast = func(id gpu.Identity, f gpu.Fast, err error) (gpu.Fast, error) {
-			mu.Lock()
-			defer mu.Unlock()
-			if e, ok := f.Energy.Get(); ok {
-				if e < last[id.UUID] && e > last[id.UUID]/2 {
-					extra[id.UUID] += e
-				}
-				last[id.UUID] = e
-				f.Energy = gpu.Some(e + extra[id.UUID])
-			}
-			return f, err
-		}
-	}},
-	{"an older list of the kubelet ends nothing", 4, []string{"wrong pod", "false zero", "leak", "truth"}, func(p *plant) {
-		seen := map[gpu.Container]gpu.Allocation{}
-		p.allocs = func(h gpu.Allocations) gpu.Allocations {
-			h.List = slices.Clone(h.List)
-			for _, a := range h.List {
-				seen[a.Container] = a
-			}
-			for name, a := range seen {
-				if !slices.ContainsFunc(h.List, func(b gpu.Allocation) bool { return b.Container == name || b.GPU == a.GPU }) {
-					h.List = append(h.List, a)
-				}
-			}
-			return h
-		}
-	}},
 	{"a value that cannot be is cut to one that can", 3, []string{"truth"}, func(p *plant) {
 		p.fast = func(_ gpu.Identity, f gpu.Fast, err error) (gpu.Fast, error) {
 			if w, ok := f.Power.Get(); ok && w > 1000 {

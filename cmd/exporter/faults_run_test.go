@@ -223,6 +223,7 @@ func (r *trial) advance() {
 			r.hands.sleep(f.size)
 		case "exporter stopped":
 			r.st.control.Advance(f.size)
+			r.kubeletWrong = r.hands.awake() // its last list is old, and a first one without pods is not believed
 		}
 	}
 	r.at = r.st.control.Now()

@@ -321,9 +321,8 @@ func (p *part) publishCompute(clock float64, live bool) []gpu.Activity {
 	return out
 }
 
-// weigh stores the utilization samples of the processes. The driver records one process per sample of its ring, so only
-// the proportions are meaningful. A first reading covers past activity and is dropped. Whether the driver leaves out
-// processes, which complete has by model, is the same for each GPU of a node.
+// weigh stores the utilization samples of the processes. The driver records one process per sample of its ring: only their
+// proportions count. A first reading, of the past, is dropped. complete has the models that leave out no process.
 func (c *device) weigh(f *gpu.Fast, first bool, complete map[string]bool) {
 	samples, ok := f.Processes.Get()
 	if !ok {

@@ -174,6 +174,8 @@ var plan = []pkg{
 	{path: "internal/standin/expose", imports: []string{"internal/gpu", "internal/catalog", "collector",
 		"internal/standin/fleet"}, never: []string{nvmlLib, grpcLib},
 		reason: "it exposes a simulated fleet through the catalog and collector, so that names cannot drift"},
+	{path: "internal/standin/faultkinds",
+		never: []string{"github.com/"}, reason: "a table of words, which tests of two modules read"},
 	{path: "internal/standin/replay", imports: []string{"alerts"}, never: []string{prometheusLib, nvmlLib, grpcLib},
 		reason: "it evaluates the shipped rules"},
 	{path: "report", imports: []string{"internal/gpu", "report/change", "report/demand", "report/document", "report/kube", "report/metric",

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
-	"github.com/gpu-exporter/gpu-exporter/internal/catalog/catalogtest"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
@@ -43,32 +42,6 @@ func TestValidateFindsBrokenRows(t *testing.T) {
 	}
 }
 
-// Every row says something about the full view, with as many label values as it has labels: a row that
-// nobody reads would never be missed.
-func TestEveryRowReads(t *testing.T) {
-	v := catalogtest.FullView()
-	for _, f := range catalog.All() {
-		n, want := 0, len(f.AllLabels())
-		check := func(labels []string) {
-			n++
-			if len(labels) != want {
-				t.Errorf("%s emits %d label values for %d labels", f.Name, len(labels), want)
-			}
-			if labels[0] != v.Node {
-				t.Errorf("%s: the first label value is %q, not the node", f.Name, labels[0])
-			}
-		}
-		if f.ReadHistogram != nil {
-			f.ReadHistogram(v, func(_ gpu.Histogram, labels ...string) { check(labels) })
-		} else {
-			f.Read(v, func(_ float64, labels ...string) { check(labels) })
-		}
-		if n == 0 {
-			t.Errorf("%s emits nothing of a view that has everything", f.Name)
-		}
-	}
-}
-
 // An empty view must neither panic nor pretend: no family about a GPU, a pod or an instance.
 func TestEmptyViewSaysNothingOfGPUs(t *testing.T) {
 	for _, f := range catalog.All() {
@@ -78,28 +51,6 @@ func TestEmptyViewSaysNothingOfGPUs(t *testing.T) {
 		f.Read(&gpu.View{Node: "n"}, func(v float64, labels ...string) {
 			if f.Name != "gpu_exporter_build_info" {
 				t.Errorf("%s emits %v %q of an empty view", f.Name, v, labels)
-			}
-		})
-	}
-}
-
-// A lost GPU keeps what the contract names and nothing else.
-func TestLostGPUKeepsOnlyItsState(t *testing.T) {
-	kept := map[string]bool{"gpu_info": true, "gpu_device_up": true, "gpu_last_read_timestamp_seconds": true, "gpu_recovery_action": true,
-		"gpu_time_seconds_total": true, "gpu_xid_events_total": true, "gpu_xid_last_timestamp_seconds": true,
-		"gpu_xid_last_event_info": true, "gpu_health": true, "gpu_taint_info": true, "gpu_kubelet_healthy": true,
-		"gpu_health_reason_info": true, "gpu_allocation_ratio": true}
-	v := catalogtest.FullView()
-	for _, f := range catalog.All() {
-		if f.Scope != catalog.ScopeGPU {
-			continue
-		}
-		f.Read(v, func(value float64, labels ...string) {
-			if labels[1] == "GPU-33333333-3333-3333-3333-333333333333" && !kept[f.Name] {
-				t.Errorf("%s of a lost GPU reads %v", f.Name, value)
-			}
-			if labels[1] == "0000:52:00.0" {
-				t.Errorf("%s has a detached GPU", f.Name)
 			}
 		})
 	}

@@ -4,8 +4,6 @@ import (
 	"flag"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -60,26 +58,6 @@ func TestEveryFigure(t *testing.T) {
 		c.Activity, c.Fast, c.Medium, c.Slow = gpu.Activity{}, gpu.Some(&gpu.Fast{}), gpu.Some(&gpu.Medium{}), gpu.Some(&gpu.Slow{})
 	}
 	for name, v := range map[string]*gpu.View{"distinct": catalogtest.DistinctView(), "full": catalogtest.FullView(), "absent": zero} {
-		file := filepath.Join("testdata", "figures-"+name+".txt")
-		got := figures(v)
-		if *update {
-			if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		was := strings.Split(string(want), "\n")
-		for i, line := range strings.Split(got, "\n") {
-			if i >= len(was) || line != was[i] {
-				t.Errorf("%s, line %d: %s; if that is right, run go test ./internal/catalog -update", file, i+1, line)
-				break
-			}
-		}
-		if len(got) < len(want) {
-			t.Errorf("%s has more", file)
-		}
+		catalogtest.Golden(t, "figures-"+name+".txt", figures(v), *update)
 	}
 }

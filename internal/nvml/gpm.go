@@ -101,9 +101,7 @@ func readInstanceGPM(c *GPU, to *gpu.Fast) nvml.Return {
 		if whole(ret) != nil {
 			return ret
 		}
-		if noInstance(ret) {
-			c.suspect(in.GI)
-		}
+		c.suspect(in.GI, ret)
 		if result != nvml.SUCCESS {
 			result = ret
 		}

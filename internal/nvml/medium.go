@@ -83,9 +83,7 @@ func readInstanceMemory(c *GPU, to *gpu.Medium, read func(*GPU, nvml.Device, *gp
 		if whole(ret) != nil {
 			return ret
 		}
-		if noInstance(ret) {
-			c.suspect(in.GI)
-		}
+		c.suspect(in.GI, ret)
 		if result != nvml.SUCCESS {
 			result = ret
 		}

@@ -76,17 +76,12 @@ func (c *GPU) adopt(layout []gpu.Instance) {
 	c.mig.read, c.mig.key, c.mig.instances = true, key.String(), layout
 }
 
-// suspect keeps that a reading of a GPU instance contradicts the layout, which says so once for each instance and layout: what
+// suspect marks the layout as stale where the driver has no such GPU instance, once for each instance and layout: what
 // contradicts a layout that was just read has another cause.
-func (c *GPU) suspect(gi int) {
-	if !slices.Contains(c.mig.suspected, gi) {
+func (c *GPU) suspect(gi int, ret nvml.Return) {
+	if (ret == nvml.ERROR_INVALID_ARGUMENT || ret == nvml.ERROR_NOT_FOUND) && !slices.Contains(c.mig.suspected, gi) {
 		c.mig.suspected, c.mig.stale = append(c.mig.suspected, gi), true
 	}
-}
-
-// noInstance reports whether a code says that there is no such instance, or no longer.
-func noInstance(ret nvml.Return) bool {
-	return ret == nvml.ERROR_INVALID_ARGUMENT || ret == nvml.ERROR_NOT_FOUND
 }
 
 // walkMIG reads every MIG device of the GPU and groups them by GPU instance, in the order of their IDs. Gaps in the
@@ -107,10 +102,9 @@ func (c *GPU) walkMIG() ([]gpu.Instance, nvml.Return) {
 		switch ret {
 		case nvml.SUCCESS:
 			put(&c.mig.handles, index, handle)
+		case nvml.ERROR_NOT_FOUND, nvml.ERROR_INVALID_ARGUMENT:
+			continue
 		default:
-			if noInstance(ret) {
-				continue
-			}
 			return nil, ret
 		}
 		at := slices.IndexFunc(layout, func(o gpu.Instance) bool { return o.GI == in.GI })

@@ -39,7 +39,7 @@ func readProcesses(c *GPU, to *gpu.Medium) nvml.Return {
 		if ret == nvml.SUCCESS && list.placed() {
 			for _, p := range list.all {
 				if !slices.ContainsFunc(c.mig.instances, func(in gpu.Instance) bool { return in.GI == p.GI.Or(0) }) {
-					c.suspect(p.GI.Or(0))
+					c.suspect(p.GI.Or(0), nvml.ERROR_NOT_FOUND)
 				}
 			}
 			return list.finish(ret, to)

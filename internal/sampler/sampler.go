@@ -189,24 +189,16 @@ func (s *Sampler) allocate() {
 	}
 	now := s.o.Resolver.Allocations(s.inventory)
 	s.pending = gpu.Some(now)
-	if len(now.Unresolved) > 0 && !slices.Equal(now.Unresolved, s.allocations.Unresolved) {
-		for _, t := range s.devs {
-			if t.layout != nil && t.layout.MIGMode.Or(gpu.ModePair{}).Current {
-				t.slow.due = true // it may be an instance that was created since
-			}
-		}
+	news := len(now.Unresolved) > 0 && !slices.Equal(now.Unresolved, s.allocations.Unresolved)
+	for _, t := range s.devs { // it may be an instance that was created since
+		t.slow.due = t.slow.due || news && t.layout != nil && t.layout.MIGMode.Or(gpu.ModePair{}).Current
 	}
 	if slices.Equal(now.List, s.allocations.List) { // as in most polls
 		return
 	}
 	for _, t := range s.devs {
-		of := func(a gpu.Allocations) (list []gpu.Allocation) {
-			for i := range a.List {
-				if a.List[i].GPU == t.id.UUID {
-					list = append(list, a.List[i])
-				}
-			}
-			return list
+		of := func(a gpu.Allocations) []gpu.Allocation {
+			return slices.DeleteFunc(slices.Clone(a.List), func(h gpu.Allocation) bool { return h.GPU != t.id.UUID })
 		}
 		if t.samplesEvery > 0 && !slices.Equal(of(now), of(s.allocations)) {
 			t.samplesSoon = s.clock + churn

@@ -3,8 +3,6 @@ package compat_test
 import (
 	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -30,26 +28,6 @@ func TestEveryFigure(t *testing.T) {
 				})
 			}
 		}
-		file := filepath.Join("testdata", "figures-"+string(release)+".txt")
-		got := b.String()
-		if *update {
-			if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got != string(want) {
-			was := strings.Split(string(want), "\n")
-			for i, line := range strings.Split(got, "\n") {
-				if i >= len(was) || line != was[i] {
-					t.Errorf("%s, line %d: %s; if that is right, run go test ./internal/catalog/compat -update", file, i+1, line)
-					break
-				}
-			}
-			t.Errorf("%s differs", file)
-		}
+		catalogtest.Golden(t, "figures-"+string(release)+".txt", b.String(), *update)
 	}
 }
