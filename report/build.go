@@ -14,6 +14,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/report/mig"
 	"github.com/gpu-exporter/gpu-exporter/report/prices"
 	"github.com/gpu-exporter/gpu-exporter/report/prom"
+	"github.com/gpu-exporter/gpu-exporter/report/replay"
 	"github.com/gpu-exporter/gpu-exporter/report/series"
 	"github.com/gpu-exporter/gpu-exporter/report/units"
 )
@@ -144,7 +145,8 @@ func (r *reader) usage(ctx context.Context, a *analysis) (*fleet, []*finding, er
 	if err != nil {
 		return nil, nil, err
 	}
-	a.requests, a.unknown = f.requests, f.unknown(r.has[metric.KubeRequests] && r.has[metric.KubeAllocatable])
+	a.requests, a.unknown = f.requests, replay.Unknown(r.has[metric.KubeRequests] && r.has[metric.KubeAllocatable],
+		slices.ContainsFunc(f.sorted(), func(n *nodeGPUs) bool { return n.guessed }))
 	r.progress("GPUs", 0, 1)
 	if a.facts, err = r.gpus(ctx); err != nil {
 		return nil, nil, err

@@ -45,35 +45,6 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// Each figure has the query that shows it.
-func TestQueries(t *testing.T) {
-	var s scene
-	s.node("n1", h100, 1, states{"busy": 0.2, "gap": 0.8}, nil)
-	s.job(job{pods: []string{"app-0"}, busy: hourOf(0, 24, 0.2, 0), memory: gib})
-	d := s.must(t, nil)
-	const window = "[864000s:300s] @ 1770854400)) * 0.08333333333333333"
-	for what, q := range map[string][2]string{
-		"fleet": {d.Fleet.Query, metric.RuleGPUs}, "node": {d.Nodes[0].Query, `node="n1"`}, "model": {d.Models[0].Query, "model=\"" + h100},
-		"pool": {d.NodePools[0].Query, `node=~"n1"`}, "namespace": {d.Namespaces[0].Query, `namespace="team"`},
-		"workload": {d.Workloads[0].Query, `workload="app"`}, "advice": {d.Advice[0].Query, `workload="app"`},
-	} {
-		if !strings.Contains(q[0], q[1]) || !strings.Contains(q[0], window) {
-			t.Errorf("%s: %s", what, q[0])
-		}
-	}
-	var raw scene
-	raw.allocate(job{pods: []string{"app-0"}, busy: hourOf(0, 24, 0.2, 0), memory: gib})
-	raw.add(metric.RawGPUs, map[string]string{"node": "n1", "uuid": "GPU-app-0", "state": "busy"}, constant(0.2))
-	raw.add(metric.RawUp, map[string]string{"node": "n1", "uuid": "GPU-app-0"}, constant(1))
-	d = raw.must(t, nil)
-	if q := d.Workloads[0].Query; !strings.Contains(q, `pod=~"app-0"`) || !strings.Contains(q, "rate("+metric.RawBusy) {
-		t.Error(q)
-	}
-	if q := d.Nodes[0].Query; !strings.Contains(q, "rate("+metric.RawGPUs) {
-		t.Error(q)
-	}
-}
-
 // A history that begins within the period is reported with what to do about it.
 func TestShortHistory(t *testing.T) {
 	var s scene

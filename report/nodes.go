@@ -188,17 +188,6 @@ func (f *fleet) adopt() {
 	}
 }
 
-// unknown lists what a placement on the nodes does not know.
-func (f *fleet) unknown(requests bool) string {
-	out := "taints, affinity, volumes, NVLink, NUMA" + map[bool]string{false: ", CPU and memory"}[requests]
-	for _, n := range f.nodes {
-		if n.guessed {
-			return out + "; node pools are guessed"
-		}
-	}
-	return out
-}
-
 // account turns a group of nodes into its account.
 func (f *fleet) account(nodes []*nodeGPUs, list *prices.List) document.Account {
 	h := f.p.StepHours()

@@ -282,14 +282,14 @@ func (a *analysis) giveBack(f *fleet, g *fleetNodes) *document.Advice {
 	ad.Title = fmt.Sprintf("Give back %s of %s: %s", units.Count(float64(n), "node"), g.key.model, units.Few(names, 8))
 	ad.Evidence = fmt.Sprintf("%d pods of the period, placed on the other %s with %.0f GPUs, would all have run: %s. "+
 		"%.0f GPUs were allocated at the busiest time.", r.Placed, units.Count(float64(len(order)-n), "node"), h.Left[n],
-		r.Text(a.p.Step), g.peak)
+		waited(r, a.p), g.peak)
 	ad.Risk = "medium: only the reserve is left for growth and for the loss of a node; drain each node before it is removed"
 	if len(order) == n {
 		ad.Evidence = "None of them was allocated at any time of the period."
 		ad.Alternatives, ad.Risk = "No node of the model is left.", "medium: nothing is left for new pods"
 	} else {
 		ad.Alternatives = units.Sentence(units.Count(float64(len(order)-needless), "node"), " would have sufficed, without a reserve; "+
-			"with one less, ", g.Without(order[:needless+1], first, steps, -1).Text(a.p.Step))
+			"with one less, ", waited(g.Without(order[:needless+1], first, steps, -1), a.p))
 	}
 	if kept := g.Kept(); len(kept) > 0 {
 		ad.Evidence += " Kept: no two replicas on one node, which was always so, of " + units.Few(kept, 8) + "."
@@ -302,6 +302,19 @@ func (a *analysis) giveBack(f *fleet, g *fleetNodes) *document.Advice {
 		"#   scoringStrategy.type: MostAllocated for nvidia.com/gpu; then\nkubectl drain --ignore-daemonsets " +
 		strings.Join(names, " ")
 	return &ad
+}
+
+// waited describes what a replay found.
+func waited(r replay.Result, p series.Period) string {
+	if r.Waiting == 0 {
+		return "none would have waited"
+	}
+	text := fmt.Sprintf("%d would have waited, %s at the longest", r.Waiting,
+		units.Duration(time.Duration(r.LongestWait*float64(p.Step))))
+	if r.Unplaced > 0 {
+		text += fmt.Sprintf(", and %d would not have run at all", r.Unplaced)
+	}
+	return text
 }
 
 // replayed are the figures of a replay.

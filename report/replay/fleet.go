@@ -16,6 +16,12 @@ type Fleet struct {
 	Used map[string]float64
 }
 
+// Unknown lists what a placement does not know.
+func Unknown(requests, guessedPools bool) string {
+	return "taints, affinity, volumes, NVLink, NUMA" + map[bool]string{false: ", CPU and memory"}[requests] +
+		map[bool]string{true: "; node pools are guessed"}[guessedPools]
+}
+
 // Without replays a part of the period without some nodes, and those that have left. It ends as soon as the budget is exceeded; a
 // negative one never is.
 func (f *Fleet) Without(names []string, from, to int, budget float64) Result {

@@ -6,14 +6,10 @@ package replay
 import (
 	"cmp"
 	"container/heap"
-	"fmt"
 	"math"
 	"math/bits"
 	"slices"
 	"strings"
-	"time"
-
-	"github.com/gpu-exporter/gpu-exporter/report/units"
 )
 
 // Slots is the number of places of a GPU: the memory slices of the largest MIG geometry.
@@ -92,18 +88,6 @@ type Result struct {
 // Feasible is true if every pod was placed, and the waiting and throttled parts are within a budget.
 func (r Result) Feasible(budget float64) bool {
 	return r.Unplaced == 0 && r.Evicted == 0 && r.Waited <= budget*r.Requested && r.Throttled <= budget*r.Shared
-}
-
-// Text describes how many pods would have waited.
-func (r Result) Text(step time.Duration) string {
-	if r.Waiting == 0 {
-		return "none would have waited"
-	}
-	text := fmt.Sprintf("%d would have waited, %s at the longest", r.Waiting, units.Duration(time.Duration(r.LongestWait*float64(step))))
-	if r.Unplaced > 0 {
-		text += fmt.Sprintf(", and %d would not have run at all", r.Unplaced)
-	}
-	return text
 }
 
 type device struct {

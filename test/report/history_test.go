@@ -140,6 +140,8 @@ func (p programs) replay(t *testing.T, url string, from, to time.Time) {
 			t.Fatalf("vmalert: %v\n%s", err, text)
 		}
 		servers.Until(t, "flush of VictoriaMetrics", servers.Answers(url+"/internal/force_flush"))
+		// It caches results of queries of a time that is recorded later.
+		servers.Until(t, "empty cache of VictoriaMetrics", servers.Answers(url+"/internal/resetRollupResultCache"))
 	}
 }
 
