@@ -139,24 +139,29 @@ func writeFile(path string, doc *document.Document, format string, o render.Opti
 	return os.Rename(f.Name(), path)
 }
 
-// showProgress returns a function that shows progress on a terminal, in one line that is overwritten and at the end
-// cleared; nil if w is no terminal.
+// showProgress returns a function that shows progress: on a terminal in one line that is overwritten and at the end cleared, elsewhere, as
+// in the log of a CronJob, in a line for each stage and each tenth of it.
 func showProgress(w io.Writer) func(stage string, done, total int) {
-	f, ok := w.(*os.File)
-	if !ok {
-		return nil
+	before, end := "", "\n"
+	if f, ok := w.(*os.File); ok {
+		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
+			before, end = "\r\x1b[K", ""
+		}
 	}
-	if info, err := f.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
-		return nil
-	}
+	last := ""
 	return func(stage string, done, total int) {
+		text := "reading " + stage
 		switch {
 		case stage == "":
-			fmt.Fprint(w, "\r\x1b[K")
+			text = ""
+		case end != "" && total > 1:
+			text = fmt.Sprintf("reading %s: %d %% of %d", stage, 100*done/total/10*10, total)
 		case total > 1:
-			fmt.Fprintf(w, "\r\x1b[Kreading %s: %d of %d", stage, done, total)
-		default:
-			fmt.Fprintf(w, "\r\x1b[Kreading %s", stage)
+			text = fmt.Sprintf("reading %s: %d of %d", stage, done, total)
 		}
+		if text != last && (text != "" || end == "") {
+			fmt.Fprint(w, before, text, end)
+		}
+		last = text
 	}
 }

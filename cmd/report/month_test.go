@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -105,7 +106,7 @@ func TestExitCodes(t *testing.T) {
 		{"no matchers", server.URL, []string{"--match={a=\"b\"}"}, exitUsage, "without braces"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			code, _, stderr := run(t, tt.server, tt.args...)
+			code, _, stderr := run(t, tt.server, append(slices.Clip(tt.args), "--quiet")...)
 			if code != tt.code || !strings.Contains(stderr, tt.message) {
 				t.Errorf("exit code %d, want %d: %s", code, tt.code, stderr)
 			}
@@ -177,5 +178,20 @@ func TestPlans(t *testing.T) {
 				t.Errorf("%s has no %q", file, want)
 			}
 		}
+	}
+}
+
+// Without a terminal there is a line for each stage and each tenth of it.
+func TestProgress(t *testing.T) {
+	var b strings.Builder
+	show := showProgress(&b)
+	show("nodes", 0, 1)
+	for i := range 31 {
+		show("namespaces", i, 30)
+	}
+	show("", 0, 0)
+	if text := b.String(); strings.Count(text, "\n") != 12 || !strings.HasPrefix(text, "reading nodes\nreading namespaces: 0 % of 30\n") ||
+		!strings.HasSuffix(text, "90 % of 30\nreading namespaces: 100 % of 30\n") {
+		t.Error(text)
 	}
 }
