@@ -101,7 +101,8 @@ func (a *analysis) refute(f *fleet, groups []*fleetNodes, found []*finding) {
 				if r.Unplaced > was.Unplaced || more.Evicted > 0 || more.Waited > budget*r.Requested ||
 					r.Throttled > max(was.Throttled, budget*r.Shared) {
 					x.refuted("the advice %q, placed on the nodes of the period: %d of %d pods would have waited, %d been evicted, "+
-						"throttled in %.2f %% of the time on shared GPUs", x.advice[0].Code, is.Waiting, is.Pods, is.Evicted, 100*is.Throttled)
+						"throttled in %.2f %% of the time on shared GPUs", x.advice[0].Code, is.Waiting, is.Pods, is.Evicted,
+						100*is.Throttled)
 					again = true
 					continue
 				}
@@ -128,7 +129,8 @@ func (a *analysis) crowds(found []*finding, before, after map[string]*replay.Res
 		}
 		for _, y := range found {
 			if y.row.Advice == document.AdviseShare {
-				y.refuted("a device plugin shares all GPUs of a node or none: with nodes set aside for it, pods of %s would have waited", x.row.ID)
+				y.refuted("a device plugin shares all GPUs of a node or none: with nodes set aside for it, pods of %s would have waited",
+					x.row.ID)
 				withdrawn = true
 			}
 		}

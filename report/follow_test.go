@@ -33,7 +33,8 @@ func TestFollow(t *testing.T) {
 			map[string]string{"a": "refuted_by_replay", "b": "refuted_by_replay"}, "throttled in 0.42 % of the time", 0, 0},
 		// The device plugin shares all GPUs of a node or none.
 		{"beside a whole GPU", 2, []job{small("a", spike, "a-0"), small("b", hourOf(0, 24, 0.9, 0), "b-0")},
-			map[string]string{"a": "refuted_by_replay", "b": "well_used"}, "with nodes set aside for it, pods of team/Deployment/b/NVIDIA L40S would have waited", 1, 1},
+			map[string]string{"a": "refuted_by_replay", "b": "well_used"},
+			"with nodes set aside for it, pods of team/Deployment/b/NVIDIA L40S would have waited", 1, 1},
 		{"a peak alone on its node", 1, []job{small("a", spike, "a-0"), {name: "b", node: "n2", model: l40s, memory: 5 * gib,
 			busy: hourOf(0, 24, 0.9, 0), pods: []string{"b-0"}}}, map[string]string{"a": "share", "b": "well_used"}, "", 1, 1},
 		{"a pod of two GPUs", 2, []job{small("a", hourOf(0, 24, 0.05, 0), "a-0", "a-0")},

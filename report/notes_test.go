@@ -103,8 +103,8 @@ func TestNotesNameNodesOnce(t *testing.T) {
 
 // TestChecks: what containers account for of a state of the nodes; of dcgm-exporter only what it has.
 func TestChecks(t *testing.T) {
-	d := &document.Document{Fleet: document.Account{States: document.States{Busy: 100, Gap: 40, Idle: 50, Unallocated: 10}, Unattributed: 10,
-		Hours: 210, Difference: 1. / 21}}
+	d := &document.Document{Fleet: document.Account{States: document.States{Busy: 100, Gap: 40, Idle: 50, Unallocated: 10},
+		Unattributed: 10, Hours: 210, Difference: 1. / 21}}
 	rows := []*document.Workload{{Busy: 50, Gap: 10, Idle: 20}, {Busy: 20, Gap: 10, Idle: 10}}
 	c := &d.Checks
 	d.Check(rows, true, true)

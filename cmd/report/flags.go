@@ -39,6 +39,7 @@ type settings struct {
 	failOn  []limit
 	goal    float64
 	before  *document.Document
+	webhook string // URL; a credential
 	log     *slog.Logger
 }
 
@@ -269,8 +270,15 @@ func (c *settings) outputFlags(app *kingpin.Application) func() error {
 	fail := flag("fail-on", "Exit with 5 if a figure exceeds a value, as NAME>VALUE (repeatable): "+
 		strings.Join(limitNames(), ", ")+". Hours are fractions of all hours, 0 to 1; below_goal is what is missing "+
 		"of --goal.").Strings()
+	hook := flag("webhook.url-file", "File with the URL to which the short form is posted, as JSON with text, as for Slack; empty "+
+		"posts none.").String()
 	flag("quiet", "Show no progress.").Short('q').BoolVar(&c.quiet)
 	return func() (err error) {
+		if *hook != "" {
+			if c.webhook, err = readWebhook(*hook); err != nil {
+				return fmt.Errorf("--webhook.url-file: %w", err)
+			}
+		}
 		var levels []string
 		for l := range strings.SplitSeq(*group, ",") {
 			if label, ok := strings.CutPrefix(strings.TrimSpace(l), "label:"); ok {

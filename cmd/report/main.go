@@ -23,7 +23,7 @@ import (
 // Exit codes; see docs/report.md.
 const (
 	exitOK      = 0
-	exitBroken  = 1 // the server could not be read, or a file not be written
+	exitBroken  = 1 // the server could not be read, a file not be written, or the webhook not be reached
 	exitUsage   = 2 // a flag or a file is invalid: nothing was queried
 	exitNoData  = 3 // the server has nothing to report on
 	exitPartial = 4 // a report was written and misses something, as listed at its top
@@ -87,6 +87,12 @@ func reportMain(ctx context.Context, args []string, stdout, stderr io.Writer) in
 	if err := write(doc, c, stdout); err != nil {
 		fail(err)
 		return exitBroken
+	}
+	if c.webhook != "" {
+		if err := post(ctx, doc, c.webhook, c.server.Retries+1, c.server.RetryDelay); err != nil {
+			fail(err)
+			return exitBroken
+		}
 	}
 	s := client.Stats()
 	c.log.Debug("history read", "requests", s.Requests, "retries", s.Retries, "halved", s.Halved, "series", s.Series,

@@ -134,7 +134,7 @@ func TestMemory(t *testing.T) {
 		{"grows by less than a fifth", steps(48, func(i int) float64 { return 50 + float64(i)/5 }), 100, Needed, 59.4},
 		{"grows for less than a day", steps(23, func(i int) float64 { return 10 + 2*float64(i) }), 100, Needed, 54},
 		{"grows for a day", steps(24, func(i int) float64 { return 10 + 2*float64(i) }), 100, Cache, 12},
-		{"another model after five hours", steps(48, func(i int) float64 { return map[bool]float64{true: 9, false: 40}[i < 5] }), 100, Needed, 40},
+		{"another model after five hours", append(steps(5, flat(9)), steps(43, flat(40))...), 100, Needed, 40},
 		{"grows in two steps", steps(48, func(i int) float64 { return 10 + 10*float64(i/16) }), 100, Needed, 30},
 		{"grows in three steps", steps(48, func(i int) float64 { return 10 + 10*float64(i/12) }), 100, Cache, 10},
 		{"falls once", steps(48, func(i int) float64 {

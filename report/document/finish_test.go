@@ -252,7 +252,7 @@ func TestStates(t *testing.T) {
 func TestCompareClusters(t *testing.T) {
 	d := &Document{Period: Span{Hours: 24}, Clusters: []Account{{Cluster: "x"}, {Cluster: "y"}},
 		Namespaces: []Account{{Cluster: "x", Namespace: "a", Hours: 1}, {Cluster: "y", Namespace: "a", Hours: 2}}}
-	d.Compare(&Document{Period: Span{Hours: 24}, Namespaces: []Account{{Cluster: "y", Namespace: "a", Hours: 4}, {Cluster: "z", Namespace: "a"}}})
+	d.Compare(&Document{Period: d.Period, Namespaces: []Account{{Cluster: "y", Namespace: "a", Hours: 4}, {Cluster: "z", Namespace: "a"}}})
 	var got []string
 	for _, c := range d.Comparison.Changes {
 		got = append(got, fmt.Sprint(c.Name, " ", c.HoursBefore, " ", c.Hours))

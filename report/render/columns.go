@@ -206,8 +206,6 @@ func adviceColumns(d *document.Document) []column[advice] {
 	if d.Fleet.Cost != nil {
 		saves, month = "Cost", "Cost per month"
 	}
-	kind := map[string]string{document.SavesHours: "GPU-hours freed", document.SavesNodes: "nodes given back",
-		document.SavesQueue: "waiting time served"}
 	return []column[advice]{
 		label("level", "", func(advice) string { return "advice" }),
 		label("advice", "", func(a advice) string { return a.Code }),
@@ -220,7 +218,7 @@ func adviceColumns(d *document.Document) []column[advice] {
 		label("workload", "For", about),
 		label("owner", "Owner", func(a advice) string { return a.Owner }),
 		label("evidence", "Reason", func(a advice) string { return a.Evidence }),
-		label("saving", "Saves", func(a advice) string { return kind[a.Saving] }),
+		label("saving", "Saves", func(a advice) string { return kindOf(a.Saving) }),
 		number("saved_hours", "GPU-hours", func(a advice) float64 { return a.SavedHours }, units.Hours),
 		{"nodes", "", nil, func(a advice) any { return float64(a.Nodes) }},
 		number("cumulated_hours", "Cumulated", func(a advice) float64 { return a.Cumulated }, units.Hours),

@@ -203,8 +203,8 @@ func TestCSVAndShort(t *testing.T) {
 	}
 	text := written(t, d, "short")
 	if n := strings.Count(text, "\n"); n < 8 || n > 20 || !strings.Contains(text, "\n410 EUR of 2,500 EUR to act on: 370 GPU-hours idle") ||
-		!strings.Contains(text, "\n1. Give back 2 nodes of alpha (cluster administrator): 29,220 EUR off the invoice per month, confidence medium\n"+
-			"2. Release 1 GPU of alpha (alpha): 1,752 EUR freed for others per month, confidence medium\n"+
+		!strings.Contains(text, "\n1. Give back 2 nodes of alpha (cluster administrator): 29,220 EUR off the invoice per month, "+
+			"confidence medium\n2. Release 1 GPU of alpha (alpha): 1,752 EUR freed for others per month, confidence medium\n"+
 			"3. Release 1 GPU of alpha (alpha): 1,752 EUR freed for others per month, confidence low: a question\n"+
 			"All advice in a month: 29,220 EUR off the invoice; 1,752 EUR freed for others; 1 question in no sum.\n") ||
 		!strings.Contains(text, "Unused per day: 72 GPU-hours, before 96 (180 EUR, before 240 EUR); 1 recommendations done, 1 new\n"+

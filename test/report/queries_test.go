@@ -23,8 +23,8 @@ func instant(t *testing.T, server, query string, at time.Time) map[string]float6
 	return out
 }
 
-// Whichever server keeps a history, the account is the same, and the query of every row has the figures of the row: with recording rules, without, and with rules that begin
-// late, of two clusters, and of one of them by --match.
+// Whichever server keeps a history, the account is the same, and the query of every row has the figures of the row: with recording rules,
+// without, and with rules that begin late, of two clusters, and of one of them by --match.
 func TestQueriesHaveTheFiguresOfTheirRows(t *testing.T) {
 	t.Parallel()
 	p := built(t)
