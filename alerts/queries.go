@@ -108,9 +108,10 @@ func (a Alert) Queries() []Query {
 		"GPUMemorySparesLow": {{"banks with few spare rows, or retired pages",
 			`gpu_row_remap_banks{$gpu,availability=~"none|low"} > 0 or gpu_retired_pages_total{$gpu}`}},
 		"GPUECCDisabled": {{"mode after the next reset", "gpu_ecc_mode_pending{$gpu}"}, pods},
-		"GPUNVLinkDown": {{"links by state", "gpu_nvlink_links{$node}"},
+		"GPUNVLinkDown": {{"GPUs with the problem", "gpu_health_reason_info{$node,reason=~\"nvlink_down|fabric_.+\"}"},
 			{"state and faults of the fabric", "(gpu_fabric_state{$node} or gpu_fabric_fault{$node} or gpu_fabric_health{$node}) == 1"},
-			{"pods on the node", "group by (namespace, pod) (gpu_container_allocation_ratio{$node})"}},
+			{"pods on them", "group by (namespace, pod) (gpu_container_allocation_ratio{$node} and on (node, uuid) " +
+				"gpu_health_reason_info{reason=~\"nvlink_down|fabric_.+\"})"}},
 		"GPUNVLinkErrors": {{"errors of an hour", "increase(gpu_nvlink_errors_total{$node}[1h]) > 0"},
 			{"the same by link", "increase(gpu_nvlink_link_errors_total{$node}[1h]) > 0"}},
 		"GPUPCIeDegraded": {{"lanes over those of the slot", "gpu_pcie_link_width{$gpu} / gpu_pcie_link_width_max{$gpu}"},
