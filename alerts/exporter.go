@@ -21,7 +21,7 @@ const (
 func exporter() []Alert {
 	return []Alert{
 		{Name: "GPUExporterDown", Severity: Critical, Needs: kubeOptional, Labels: []string{"job", "instance", "node"},
-			For: 3 * minute, Keep: minutes5, Dashboard: Dashboard{dashboardExporter, nil},
+			For: minutes10, Keep: minutes5, Dashboard: Dashboard{dashboardExporter, nil},
 			// An exporter that crashes again and again is up now and then. A bad rollout is one page.
 			Expr: nodeOfTarget("avg_over_time("+targets+"[15m])") + " < 0.5" + closedNodes +
 				"\n  unless on (cluster, job) " + mostDown,

@@ -132,11 +132,11 @@ func exporterCases(t *testing.T) map[string][]testCase {
 	return map[string][]testCase{
 		"GPUExporterDown": {
 			{name: "a pod that does not start", series: "up{" + target + "} 1x20 0x29 1x40",
-				checks: "30m -; 33m " + target + `,node="n1"; 61m ` + target + `,node="n1"; 68m -`},
+				checks: "36m -; 40m " + target + `,node="n1"; 61m ` + target + `,node="n1"; 68m -`},
 			{name: "it crashes again and again", series: "up{" + target + "} 0x3 1 0x4 1 0x4 1 0x4 1 0x4 1 0x4 1 0x4 1",
 				checks: `20m ` + target + `,node="n1"; 30m ` + target + `,node="n1"`},
 			{name: "addresses as instances", series: `up{job="gpu-exporter",instance="10.0.0.1:9835"} 0x30`,
-				checks: `2m -; 11m job="gpu-exporter",instance="10.0.0.1:9835",node="10.0.0.1"`},
+				checks: `9m -; 11m job="gpu-exporter",instance="10.0.0.1:9835",node="10.0.0.1"`},
 			{name: "the node is down", series: "up{" + target + "} 0x30\n" +
 				`kube_node_status_condition{node="n1",condition="Ready",status="true"} 0x30`, checks: "20m -"},
 			{name: "the node is cordoned", series: "up{" + target + "} 0x30\n" +
