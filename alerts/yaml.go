@@ -165,8 +165,9 @@ func Alertmanager(c Config) string {
 	return strings.ReplaceAll(p.b.String(), "CLUSTER", c.ClusterLabel)
 }
 
-const alertmanagerRoutes = `# An example to take from: add the integrations of your receivers. Where the alerts of several clusters meet, their label CLUSTER
-# keeps them apart. Replicas of Prometheus must send the same labels (alert_relabel_configs drops the label of the replica).
+const alertmanagerRoutes = "# An example to take from: add the integrations of your receivers. " +
+	"Where the alerts of several clusters meet, their label CLUSTER\n" +
+	"# keeps them apart. Replicas of Prometheus must send the same labels (alert_relabel_configs drops the label of the replica)." + `
 route:
   receiver: gpu-ticket
   # One notification for each fault: of a node, or of a namespace where the alert is about pods or workloads.

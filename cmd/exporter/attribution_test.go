@@ -497,7 +497,8 @@ func layoutWithoutNotice(t *testing.T) {
 	}
 	var pods strings.Builder
 	for _, uuid := range []int{1, 3, 4} {
-		fmt.Fprintf(&pods, "pod team/p%d container c nvidia.com/gpu=MIG-0000000%d-0000-4000-8000-000000000000 pids=%d\n", uuid, uuid, 5000+uuid)
+		fmt.Fprintf(&pods, "pod team/p%d container c nvidia.com/gpu=MIG-0000000%d-0000-4000-8000-000000000000 pids=%d\n",
+			uuid, uuid, 5000+uuid)
 	}
 	stays := in(1, 1, 0, 4, "3g.40gb")
 	text := oneGPU + "mig gpu=0 layout=\"" + stays + " ; " + in(2, 2, 4, 4, "3g.40gb") + "\"\n" +

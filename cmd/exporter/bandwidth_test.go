@@ -9,7 +9,8 @@ import (
 )
 
 // The PCIe counters of the driver have 32 bits and overflow up to 28 times between two polls; GPM resolves that. Without
-// GPM, or with one that is 3 % off, there is no series, and a reason; GPM's own sums decide where they exist. The sum over NVLinks survives the loss of a link.
+// GPM, or with one that is 3 % off, there is no series, and a reason; GPM's own sums decide where they exist. The sum over
+// NVLinks survives the loss of a link.
 func bandwidth(t *testing.T) {
 	text := "scenario 1\ntitle \"bandwidth\"\ninclude boards/h100-sxm.scenario\ninclude boards/a100-sxm4-80gb.scenario\n" +
 		"include boards/gb10.scenario\nsymbols R595\nsystem DriverVersion = \"595.45.04\"\n"

@@ -37,7 +37,8 @@ var ending = []string{"gpu_power_watts", "gpu_memory_used_bytes", "gpu_memory_fr
 
 // moving are families that come and go on a GPU that works, with what runs there or with who holds it.
 func moving(family string) bool {
-	return strings.HasPrefix(family, "gpu_mig_") || family == "gpu_allocation_ratio" || family == "gpu_unmeasured_info" || family == "gpu_unattributed_memory_used_bytes" ||
+	return strings.HasPrefix(family, "gpu_mig_") || family == "gpu_allocation_ratio" || family == "gpu_unmeasured_info" ||
+		family == "gpu_unattributed_memory_used_bytes" ||
 		family == "gpu_kubelet_healthy" || // while the kubelet's responses are good
 		family == "gpu_clock_event_active" // while there is a reason
 }

@@ -327,9 +327,10 @@ var lies = []string{
 }
 
 // frozenValues are what a driver repeats whose firmware hangs. A scenario cannot hold an energy that it has counted.
-var frozenValues = []string{"Field[83] = !UNKNOWN", "TotalEnergyConsumption = !UNKNOWN", "Field[185,gpu] = 345678", "Field[186,gpu] = 345678",
-	"Field[185,memory] = 40000", "PowerUsage = 345678", "Temperature[gpu] = 61", "Field[82] = 62", "MarginTemperature = 26",
-	"UtilizationRates = gpu=50 memory=20", "ClockInfo[graphics] = 1980", "ClockInfo[sm] = 1980", "ClockInfo[video] = 1545"}
+var frozenValues = []string{"Field[83] = !UNKNOWN", "TotalEnergyConsumption = !UNKNOWN", "Field[185,gpu] = 345678",
+	"Field[186,gpu] = 345678", "Field[185,memory] = 40000", "PowerUsage = 345678", "Temperature[gpu] = 61", "Field[82] = 62",
+	"MarginTemperature = 26", "UtilizationRates = gpu=50 memory=20", "ClockInfo[graphics] = 1980",
+	"ClockInfo[sm] = 1980", "ClockInfo[video] = 1545"}
 
 // refusals are calls that fail alone. NO_PERMISSION is none of them: it covers a right, which is asked for once.
 var refusals = []string{"ComputeRunningProcesses = !UNKNOWN", "FieldValues = !UNKNOWN", "Samples = !UNKNOWN", "MemoryInfo_v2 = !UNKNOWN",

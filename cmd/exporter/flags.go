@@ -77,8 +77,8 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 		"10s").DurationVar(&c.Medium)
 	app.Flag("poll.slow", "Interval of the slow poll group: limits, modes, MIG layout, inventory.").Default(
 		"1m").DurationVar(&c.Slow)
-	app.Flag("poll.kubelet", "Interval of the PodResources queries. Events of pods, changes of the checkpoint and "+
-		"young allocations cause more; without them, containers that run for less are partly missed.").Default("10s").DurationVar(&c.KubeletPoll)
+	app.Flag("poll.kubelet", "Interval of the PodResources queries. Events of pods, changes of the checkpoint and young "+
+		"allocations cause more; without them, containers that run for less are partly missed.").Default("10s").DurationVar(&c.KubeletPoll)
 	app.Flag("call-deadline", "Timeout of a driver call, after which its GPU is marked as hung. Other GPUs are not "+
 		"affected.").Default("5s").DurationVar(&c.deadline)
 

@@ -77,8 +77,8 @@ users: [{name: u, user: {tokenFile: /run/token}}]
 	flags := []string{"--kubernetes.kubeconfig=" + path, "--kubernetes.pods", "--node-name=n"}
 	c, err := parse(flags, io.Discard, io.Discard)
 	must.OK(t, err)
-	if a := c.API; a.Server != "https://10.0.0.1" || a.CAFile != filepath.Join(filepath.Dir(path), "ca.crt") || a.TokenFile != "/run/token" ||
-		a.Node != "n" {
+	if a := c.API; a.Server != "https://10.0.0.1" || a.CAFile != filepath.Join(filepath.Dir(path), "ca.crt") ||
+		a.TokenFile != "/run/token" || a.Node != "n" {
 		t.Errorf("%+v", a)
 	}
 	c, err = parse(append(flags, "--kubernetes.token-file=/other"), io.Discard, io.Discard)

@@ -100,11 +100,11 @@ func TestBAR1AloneDropsNoMemory(t *testing.T) {
 			t.Fatalf("%s has no name", file)
 		}
 		checked++
-		mib, _ := strconv.ParseUint(string(size[1]), 10, 64)
+		mib, _ := strconv.ParseUint(size[1], 10, 64)
 		for bar1 := gpu.Bytes(256 << 20); bar1 <= 1<<43; bar1 *= 2 {
 			var g MemoryGuard
 			m := gpu.Medium{Memory: gpu.Some(gpu.Memory{Total: gpu.Bytes(mib << 20)}), BAR1: gpu.Some(gpu.BAR1{Total: bar1})}
-			if u, _ := g.Check(&gpu.Identity{Model: string(model[1])}, "", &m); u.Reason != "" || !m.Memory.Present() {
+			if u, _ := g.Check(&gpu.Identity{Model: model[1]}, "", &m); u.Reason != "" || !m.Memory.Present() {
 				t.Errorf("%s with a BAR1 of %d MiB: %s", model[1], bar1>>20, u.Detail)
 			}
 		}

@@ -143,8 +143,9 @@ func TestContainerAloneHasNoHiddenWork(t *testing.T) {
 				readings = append(readings, Reading{Identity: gpu.Identity{UUID: name, Model: "M"}, Fast: f, Medium: medium})
 			}
 			l.Advance(Poll{Now: epoch, Elapsed: time.Duration(poll * float64(time.Second)), Users: users,
-				Allocations: gpu.Allocations{Known: true, Configured: true, List: []gpu.Allocation{allocate("p", "A", 1), allocate("p", "B", 1)}},
-				GPUs:        readings})
+				Allocations: gpu.Allocations{Known: true, Configured: true,
+					List: []gpu.Allocation{allocate("p", "A", 1), allocate("p", "B", 1)}},
+				GPUs: readings})
 			for _, r := range readings {
 				found := gpu.GPU{Identity: r.Identity}
 				l.Fill(&found)
@@ -154,8 +155,8 @@ func TestContainerAloneHasNoHiddenWork(t *testing.T) {
 						allowed = max(1, .005*found.Activity.Busy.Or(0))
 					}
 					if u.Busy.Or(0) > allowed && step > 0 {
-						t.Fatalf("case %d, poll %d: %v s are %s, load %v in bursts %v up to %d, driver %+v", i, step, u.Busy, u.Reason, load,
-							bursts, longest, *d)
+						t.Fatalf("case %d, poll %d: %v s are %s, load %v in bursts %v up to %d, driver %+v", i, step, u.Busy, u.Reason,
+							load, bursts, longest, *d)
 					}
 				}
 			}

@@ -167,7 +167,7 @@ func TestCloseWaitsForCalls(t *testing.T) {
 			if err := s.Close(); errors.Is(err, ErrBusy) != tt.busy || !tt.busy && err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
-			if took := time.Now().Sub(started); took != tt.takes {
+			if took := time.Since(started); took != tt.takes {
 				t.Errorf("%s: it took %v", name, took)
 			}
 			if (driver.n == 0) != tt.busy || s.enter() {

@@ -25,18 +25,22 @@ func TestFrozen(t *testing.T) {
 		change func(n int, p *poll) // of the poll at n s
 		from   int                  // the poll in which the readings are frozen, in s; 0: never
 	}{
-		"nothing changes":       {2 * time.Second, func(int, *poll) {}, 120},
-		"few reads":             {10 * time.Second, func(int, *poll) {}, 200},
-		"energy":                {2 * time.Second, func(n int, p *poll) { p.f.Energy = joules(gpu.Joules(n)) }, 0},
-		"power":                 {2 * time.Second, func(n int, p *poll) { p.f.Power = watts(gpu.Watts(n)) }, 0},
-		"instant power":         {2 * time.Second, func(n int, p *poll) { p.f.PowerInstant = watts(gpu.Watts(n)) }, 0},
-		"temperature":           {2 * time.Second, func(n int, p *poll) { p.m.Temperature = degrees(gpu.Celsius(n)) }, 0},
-		"margin":                {2 * time.Second, func(n int, p *poll) { p.m.Margin = degrees(gpu.Celsius(n)) }, 0},
-		"memory temperature":    {2 * time.Second, func(n int, p *poll) { p.f.MemoryTemperature = degrees(gpu.Celsius(n)) }, 0},
-		"utilization":           {2 * time.Second, func(n int, p *poll) { p.f.Utilization = gpu.Some(gpu.Utilization{GPU: gpu.Ratio(n)}) }, 0},
-		"a clock":               {2 * time.Second, func(n int, p *poll) { p.m.Clocks[gpu.ClockSM] = gpu.Hertz(n) }, 0},
-		"a change at 100 s":     {2 * time.Second, func(n int, p *poll) { p.f.Energy = joules(gpu.Joules(7 + n/100)) }, 0},
-		"unsampled":             {2 * time.Second, func(n int, p *poll) { p.f.Unsampled, p.f.Utilization = true, gpu.Opt[gpu.Utilization]{} }, 120},
+		"nothing changes":    {2 * time.Second, func(int, *poll) {}, 120},
+		"few reads":          {10 * time.Second, func(int, *poll) {}, 200},
+		"energy":             {2 * time.Second, func(n int, p *poll) { p.f.Energy = joules(gpu.Joules(n)) }, 0},
+		"power":              {2 * time.Second, func(n int, p *poll) { p.f.Power = watts(gpu.Watts(n)) }, 0},
+		"instant power":      {2 * time.Second, func(n int, p *poll) { p.f.PowerInstant = watts(gpu.Watts(n)) }, 0},
+		"temperature":        {2 * time.Second, func(n int, p *poll) { p.m.Temperature = degrees(gpu.Celsius(n)) }, 0},
+		"margin":             {2 * time.Second, func(n int, p *poll) { p.m.Margin = degrees(gpu.Celsius(n)) }, 0},
+		"memory temperature": {2 * time.Second, func(n int, p *poll) { p.f.MemoryTemperature = degrees(gpu.Celsius(n)) }, 0},
+		"utilization": {2 * time.Second, func(n int, p *poll) {
+			p.f.Utilization = gpu.Some(gpu.Utilization{GPU: gpu.Ratio(n)})
+		}, 0},
+		"a clock":           {2 * time.Second, func(n int, p *poll) { p.m.Clocks[gpu.ClockSM] = gpu.Hertz(n) }, 0},
+		"a change at 100 s": {2 * time.Second, func(n int, p *poll) { p.f.Energy = joules(gpu.Joules(7 + n/100)) }, 0},
+		"unsampled": {2 * time.Second, func(n int, p *poll) {
+			p.f.Unsampled, p.f.Utilization = true, gpu.Opt[gpu.Utilization]{}
+		}, 120},
 		"no power":              {2 * time.Second, func(_ int, p *poll) { p.f.Power = watts(0) }, 0},
 		"energy is not counted": {2 * time.Second, func(_ int, p *poll) { p.f.Energy = gpu.Opt[gpu.Joules]{} }, 120},
 		"energy is 0":           {2 * time.Second, func(_ int, p *poll) { p.f.Energy = joules(0) }, 120},

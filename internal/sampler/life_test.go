@@ -621,8 +621,9 @@ func TestHangs(t *testing.T) {
 		started time.Duration // ago
 		hung    []bool        // calls on the GPUs
 		want    bool
-	}{"nothing": {"", time.Hour, nil, false}, "an operation": {opScan, 4 * second, nil, false}, "one that hangs": {opScan, 5 * second, nil, true},
-		"a GPU": {"", 0, []bool{false, true}, true}, "no GPU": {"", time.Hour, []bool{false, false}, false}} {
+	}{"nothing": {"", time.Hour, nil, false}, "an operation": {opScan, 4 * second, nil, false},
+		"one that hangs": {opScan, 5 * second, nil, true},
+		"a GPU":          {"", 0, []bool{false, true}, true}, "no GPU": {"", time.Hour, []bool{false, false}, false}} {
 		s := New(Options{Watch: func() time.Time { return now }})
 		s.session.op, s.session.opStarted = tt.op, now.Add(-tt.started)
 		for _, hung := range tt.hung {

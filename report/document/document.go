@@ -316,8 +316,8 @@ type Advice struct {
 	// Saving is the kind of what is saved: freed (that others could use; no invoice changes), nodes (given back, which
 	// an invoice shows) or queue (waiting pods that would have run). Kinds are never added up.
 	Saving string `json:"saving"`
-	// SavedHours are GPU-hours of the period; SavedGPUs the same as GPUs, Nodes those returned. Cumulated are the hours of all advice of the
-	// kind up to this one, but for that of low confidence, which comes last.
+	// SavedHours are GPU-hours of the period; SavedGPUs the same as GPUs, Nodes those returned. Cumulated are the hours of all
+	// advice of the kind up to this one, but for that of low confidence, which comes last.
 	SavedHours float64  `json:"saved_hours"`
 	SavedGPUs  float64  `json:"saved_gpus"`
 	Nodes      int      `json:"nodes,omitempty"`

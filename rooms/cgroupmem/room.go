@@ -55,6 +55,7 @@ func advice(v *gpu.View, c *gpu.GPU) []rooms.Advice {
 	case len(c.Medium.Or(&gpu.Medium{}).Cgroups) == 0:
 		reason = "it reports no memory of the containers' cgroups"
 	}
-	return []rooms.Advice{{Fix: "driver R615 or newer and the host's /sys/fs/cgroup mounted below --path.host, or hostPID: true", Finding: fmt.Sprintf("memory of containers "+
-		"that share the GPU is not exported: driver %s, %s", v.System.Or(gpu.System{}).DriverVersion, reason)}}
+	return []rooms.Advice{{Fix: "driver R615 or newer and the host's /sys/fs/cgroup mounted below --path.host, or hostPID: true",
+		Finding: fmt.Sprintf("memory of containers that share the GPU is not exported: driver %s, %s",
+			v.System.Or(gpu.System{}).DriverVersion, reason)}}
 }

@@ -10,7 +10,8 @@ import (
 // Claims are those of the model and the driver alone.
 func TestClaims(t *testing.T) {
 	verdicts := []hardware.Verdict{
-		{Model: "A", Driver: "1", Claim: 1, Outcome: hardware.Confirmed}, {Model: "A", Driver: "1", Claim: 2, Outcome: hardware.Contradicted},
+		{Model: "A", Driver: "1", Claim: 1, Outcome: hardware.Confirmed},
+		{Model: "A", Driver: "1", Claim: 2, Outcome: hardware.Contradicted},
 		{Model: "A", Driver: "2", Claim: 3, Outcome: hardware.Confirmed}, {Model: "B", Driver: "1", Claim: 4, Outcome: hardware.Confirmed},
 	}
 	var out strings.Builder

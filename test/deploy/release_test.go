@@ -96,8 +96,8 @@ func TestRelease(t *testing.T) {
 	want := []string{"gpu-exporter-1.2.3.rc1-1." + rpmArch + ".rpm", "gpu-exporter-chart-1.2.3-rc1.tgz",
 		"gpu-exporter-" + releaseVersion + "-dashboards-and-rules.tar.gz", "gpu-exporter-" + releaseVersion + "-image.tar.gz",
 		programs + ".cdx.json", programs + ".tar.gz",
-		"gpu-hwcheck-" + releaseVersion + "-linux-" + arch + ".tar.gz", "gpu-exporter_1.2.3.rc1-1_" + arch + ".deb", "gpu-report-" + releaseVersion + "-linux-" + arch + ".cdx.json",
-		"gpu-migrate-" + releaseVersion + "-linux-" + arch + ".cdx.json"}
+		"gpu-hwcheck-" + releaseVersion + "-linux-" + arch + ".tar.gz", "gpu-exporter_1.2.3.rc1-1_" + arch + ".deb",
+		"gpu-report-" + releaseVersion + "-linux-" + arch + ".cdx.json", "gpu-migrate-" + releaseVersion + "-linux-" + arch + ".cdx.json"}
 	slices.Sort(want)
 	slices.Sort(names)
 	if !slices.Equal(names, want) {

@@ -264,7 +264,8 @@ func exporterCases(t *testing.T) map[string][]testCase {
 					`call="nvmlDeviceGetMemoryInfo_v2",code="TIMEOUT"; 68m node="n1",call="nvmlDeviceGetMemoryInfo_v2",code="TIMEOUT"; ` +
 					`75m -`},
 			{name: "a GPU is lost",
-				series: `gpu_exporter_call_errors_total{node="n1",call="nvmlDeviceGetMemoryInfo_v2",code="GPU_IS_LOST"} 6+6x90`, checks: "30m -; 60m -"},
+				series: `gpu_exporter_call_errors_total{node="n1",call="nvmlDeviceGetMemoryInfo_v2",code="GPU_IS_LOST"} 6+6x90`,
+				checks: "30m -; 60m -"},
 			{name: "now and then",
 				series: `gpu_exporter_call_errors_total{node="n1",call="nvmlDeviceGetMemoryInfo_v2",code="UNKNOWN"} 0+0.5x90`,
 				checks: "40m -; 80m -"},

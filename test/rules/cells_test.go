@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/value"
 	"github.com/prometheus/prometheus/promql/parser"
@@ -43,7 +44,7 @@ func (e inputSeries) at(since, step time.Duration, last bool, behind time.Durati
 		return 0, false
 	}
 	v = e.values[i].Value
-	switch name := e.labels.Get(labels.MetricName); {
+	switch name := e.labels.Get(model.MetricNameLabel); {
 	case strings.HasSuffix(name, "_timestamp_seconds"):
 		v -= behind.Seconds()
 	case strings.HasSuffix(name, "_total") && i+1 < len(e.values) && !e.values[i+1].Omitted && e.values[i+1].Value > v:
@@ -58,7 +59,7 @@ func (e inputSeries) at(since, step time.Duration, last bool, behind time.Durati
 
 // targetOf is where a series is scraped: the exporter of a node, or kube-state-metrics; the server has records and targets.
 func targetOf(l labels.Labels) string {
-	switch name := l.Get(labels.MetricName); {
+	switch name := l.Get(model.MetricNameLabel); {
 	case strings.HasPrefix(name, "gpu_"):
 		return "exporter of " + l.Get("node")
 	case strings.HasPrefix(name, "kube_"):

@@ -52,7 +52,8 @@ func DistinctView() *gpu.View {
 		for _, limit := range []gpu.TemperatureLimit{gpu.LimitSlowdown, gpu.LimitShutdown, gpu.LimitMaxOperating} {
 			for _, sensor := range []gpu.Sensor{gpu.SensorGPU, gpu.SensorMemory} {
 				f.n++
-				s.TemperatureLimits = append(s.TemperatureLimits, gpu.TemperatureThreshold{Sensor: sensor, Limit: limit, Value: gpu.Celsius(f.n)})
+				s.TemperatureLimits = append(s.TemperatureLimits,
+					gpu.TemperatureThreshold{Sensor: sensor, Limit: limit, Value: gpu.Celsius(f.n)})
 			}
 		}
 	}

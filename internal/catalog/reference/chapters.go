@@ -57,9 +57,9 @@ var chapters = map[string]chapter{
 	"Errors": {
 		intro: "XIDs are read from NVML events and, where permitted, from the kernel log; an error reported by both " +
 			"is counted once. Codes 48, 62, 64, 74, 79, 95, 119 and 120 are exported from 0 on where a data source can report " +
-			"them, so that the first occurrence is an increase; other codes from their first occurrence on. XIDs 62, 79, 119 and 120 do not arrive through NVML: without the kernel log " +
-			"(`gpu_exporter_source_up{source=\"kmsg\"}`) they are absent, never 0. Row remapping and SRAM errors: " +
-			"Ampere and newer; retired pages: data-center GPUs before it.",
+			"them, so that the first occurrence is an increase; other codes from their first occurrence on. " +
+			"XIDs 62, 79, 119 and 120 do not arrive through NVML: without the kernel log (`gpu_exporter_source_up{source=\"kmsg\"}`) " +
+			"they are absent, never 0. Row remapping and SRAM errors: Ampere and newer; retired pages: data-center GPUs before it.",
 		examples: []example{
 			{"Which GPUs reported an XID in the last ten minutes?",
 				`time() - gpu_xid_last_timestamp_seconds < 600`},

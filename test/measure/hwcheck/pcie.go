@@ -123,7 +123,7 @@ func newGPMReader(lib nvml.Interface, dev nvml.Device) *gpmReader {
 func (g *gpmReader) free() {
 	for _, s := range g.samples {
 		if s != nil {
-			s.Free()
+			_ = s.Free()
 		}
 	}
 }

@@ -38,7 +38,8 @@ func TestReports(t *testing.T) {
 	if err := page.Save(filepath.Join(root, "docs/hardware"), "a-1", "", &r); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(root, "docs/hardware.md"), []byte("# A\n"+reportsBegin+"old\n"+reportsEnd+"end\n"), 0o644); err != nil {
+	old := []byte("# A\n" + reportsBegin + "old\n" + reportsEnd + "end\n")
+	if err := os.WriteFile(filepath.Join(root, "docs/hardware.md"), old, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if err := SaveReports(root); err != nil {
