@@ -43,7 +43,7 @@ var parts = map[string]part{
 	"health":    {commands: []string{"conformance", "health"}},
 	"kmsg":      {flags: []string{"path.kmsg"}, features: []string{"kernel_log"}},
 	"links":     {flags: []string{"link-details"}, values: map[string]string{"link-details": "linkDetails"}},
-	"podmeta": {flags: []string{"kubernetes.pod-label", "kubernetes.pods"}, features: []string{"pod_metadata"},
+	"podmeta": {flags: []string{"kubernetes.pod-label", "kubernetes.pod-scheme", "kubernetes.pods"}, features: []string{"pod_metadata"},
 		values: map[string]string{"kubernetes.pods": "podMetadata", "kubernetes.pod-label": "podLabels"}},
 	"processes": {flags: []string{"process-limit"}, values: map[string]string{"process-limit": "processLimit"}},
 	"record":    {commands: []string{"record"}},
