@@ -159,7 +159,7 @@ var otherPrograms = []string{"--metric-labels-allowlist", "--set",
 	"--storage.tsdb.retention.time", "--pid", "--gpus", "--device", "--root-dir", "--query-retired-pages",
 	"--query-gpu", "--gpu-reset", "--reuse-values", "--reset-then-reuse-values", "--rewrite", "--profile", "--collect.backend",
 	"--namespace", "--group-add", "--enable-feature",
-	"--change-mig", "--cause-xids"} // of the hardware check
+	"--change-mig", "--cause-xids", "--for", "--resume", "--gpu", "--only"} // of the hardware check
 
 // Every flag that a page names is one of the programs'.
 func TestFlags(t *testing.T) {

@@ -124,6 +124,7 @@ func ground(n *machine.Node, pid int) []permitted {
 		row(under(n.Trees.PodLogs), "names of pods"),
 		row(under(n.Trees.ContainerLogs), "names of containers"),
 		row(`^`+regexp.QuoteMeta(n.Socket)+`$`, "the kubelet's socket"),
+		row(`^/var/run/gpu-fractioning/map$`, "whether the GPU fractioning operator records containers there"),
 	}
 }
 
