@@ -106,7 +106,7 @@ func gpuDashboard() Dashboard {
 						1).colored(timeStateColors())),
 				line(8,
 					table(24, "Containers", "Pod", "Containers that the GPU is allocated to.",
-						label("namespace", "Namespace").to(toNamespace()), label("pod", "Pod").to(toPod()),
+						label("namespace", "Namespace").to(toNamespace()), label("pod", "Pod").to(toPod()).atLeast(260),
 						label("container", "Container"),
 						value("Allocated", Ratio,
 							total(perContainer, "gpu_container_allocation_ratio{"+c+"}")).gauge(plainSteps()...),
