@@ -421,8 +421,8 @@ func TestDurations(t *testing.T) {
 		if err != nil || got != want {
 			t.Errorf("%s is read as %s, %v", text, got, err)
 		}
-		if back, err := parseDuration(formatDuration(want)); err != nil || back != want {
-			t.Errorf("%s is written as %s", want, formatDuration(want))
+		if back, err := parseDuration(FormatDuration(want)); err != nil || back != want {
+			t.Errorf("%s is written as %s", want, FormatDuration(want))
 		}
 	}
 	for _, text := range []string{"", "5", "m", "1m1h", "-5m", "1.5h"} {

@@ -81,8 +81,8 @@ func parseDuration(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// formatDuration writes a duration as Prometheus reads it.
-func formatDuration(d time.Duration) string {
+// FormatDuration writes a duration as Prometheus reads it, in days and not in weeks: 7d.
+func FormatDuration(d time.Duration) string {
 	if d < time.Millisecond {
 		return "0s"
 	}

@@ -56,7 +56,7 @@ func (a Alert) head() string {
 	// The link in Grafana's table has the name as it is spelled; headings have it in lower case.
 	fmt.Fprintf(&b, "<a id=\"%s\"></a>\n### %s\n\n*%s", a.Name, a.Name, a.Severity)
 	if a.For > 0 {
-		b.WriteString(", after " + formatDuration(a.For))
+		b.WriteString(", after " + FormatDuration(a.For))
 	}
 	if a.Needs != "" {
 		b.WriteString(", needs " + a.Needs)
@@ -74,7 +74,7 @@ func (a Alert) head() string {
 	for i, k := range a.Parameters {
 		value := formatNumber(k.Number)
 		if k.Duration > 0 {
-			value = formatDuration(k.Duration)
+			value = FormatDuration(k.Duration)
 		}
 		fmt.Fprintf(&b, "%s`%s=%s`: %s", []string{" ", "; "}[min(i, 1)], k.Name, value, k.Help)
 	}

@@ -15,16 +15,16 @@ func FuzzDuration(f *testing.F) {
 			if d < 0 {
 				t.Errorf("%q is %v", text, d)
 			}
-			if again, err := parseDuration(formatDuration(d)); err != nil || again != d {
-				t.Errorf("%q is %v, written %q and read as %v, %v", text, d, formatDuration(d), again, err)
+			if again, err := parseDuration(FormatDuration(d)); err != nil || again != d {
+				t.Errorf("%q is %v, written %q and read as %v, %v", text, d, FormatDuration(d), again, err)
 			}
 		}
 		d := time.Duration(n) % (time.Duration(3650) * day)
 		if d < 0 {
 			d = -d
 		}
-		if again, err := parseDuration(formatDuration(d)); err != nil || again != d.Truncate(time.Millisecond) {
-			t.Errorf("%v is written %q and read as %v, %v", d, formatDuration(d), again, err)
+		if again, err := parseDuration(FormatDuration(d)); err != nil || again != d.Truncate(time.Millisecond) {
+			t.Errorf("%v is written %q and read as %v, %v", d, FormatDuration(d), again, err)
 		}
 	})
 }

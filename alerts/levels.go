@@ -49,7 +49,7 @@ func byInterval(name string, rules []Rule, every map[string]time.Duration) []Rul
 		if i < 0 {
 			g := RuleGroup{Name: name, Interval: every[r.Record]}
 			if g.Interval > 0 {
-				g.Name += "-" + formatDuration(g.Interval)
+				g.Name += "-" + FormatDuration(g.Interval)
 			}
 			i, out = len(out), append(out, g)
 		}

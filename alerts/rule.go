@@ -22,7 +22,7 @@ func (c Config) expr(text string, parameters []Parameter) string {
 	for _, k := range parameters {
 		if k.Duration > 0 {
 			text = strings.ReplaceAll(text, "$"+k.Name+"_seconds", formatNumber(c.scaled(k.Duration).Seconds()))
-			text = strings.ReplaceAll(text, "$"+k.Name, formatDuration(k.Duration))
+			text = strings.ReplaceAll(text, "$"+k.Name, FormatDuration(k.Duration))
 		} else {
 			text = strings.ReplaceAll(text, "$"+k.Name, formatNumber(k.Number))
 		}
@@ -36,7 +36,7 @@ func (c Config) expr(text string, parameters []Parameter) string {
 		if err != nil {
 			return s
 		}
-		return m[1] + formatDuration(c.scaled(d))
+		return m[1] + FormatDuration(c.scaled(d))
 	})
 }
 
@@ -103,7 +103,7 @@ func (c Config) rule(a Alert, o Override) Rule {
 	for _, k := range a.Parameters {
 		value := formatNumber(k.Number)
 		if k.Duration > 0 {
-			value = formatDuration(c.scaled(k.Duration))
+			value = FormatDuration(c.scaled(k.Duration))
 		}
 		description = strings.ReplaceAll(description, "$"+k.Name, value)
 	}

@@ -77,7 +77,7 @@ func (p *page) groups(groups []RuleGroup) {
 	for _, g := range groups {
 		p.line("- name: %s", g.Name)
 		if g.Interval > 0 {
-			p.line("  interval: %s", formatDuration(g.Interval))
+			p.line("  interval: %s", FormatDuration(g.Interval))
 		}
 		p.line("  rules:")
 		outer := p.indent
@@ -91,10 +91,10 @@ func (p *page) groups(groups []RuleGroup) {
 			p.indent = outer + "    "
 			p.block("expr", r.Expr)
 			if r.For > 0 {
-				p.line("for: %s", formatDuration(r.For))
+				p.line("for: %s", FormatDuration(r.For))
 			}
 			if r.Keep > 0 {
-				p.line("keep_firing_for: %s", formatDuration(r.Keep))
+				p.line("keep_firing_for: %s", FormatDuration(r.Keep))
 			}
 			p.pairs("labels", r.Labels)
 			p.pairs("annotations", r.Annotations)

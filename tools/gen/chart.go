@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/common/model"
-
 	"github.com/gpu-exporter/gpu-exporter/alerts"
 	"github.com/gpu-exporter/gpu-exporter/dashboards"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
@@ -166,12 +164,12 @@ func dashboardLinks(c alerts.Config) (map[string]string, error) {
 	return out, nil
 }
 
-// duration writes a duration as Prometheus does; empty for none.
+// duration writes a duration as the tables do; empty for none.
 func duration(d time.Duration) string {
 	if d == 0 {
 		return ""
 	}
-	return model.Duration(d).String()
+	return alerts.FormatDuration(d)
 }
 
 func encode(v any) ([]byte, error) {
