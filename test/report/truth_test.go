@@ -338,7 +338,11 @@ func due(w *fleet.WorkloadTruth, r *document.Workload, to time.Time) bool {
 		return w.Measured && !w.Last.Before(to) && lifetime > 3*day+hour &&
 			(!ok || to.Sub(last) > 3*day+hour && float64(to.Sub(last)) > 1.6*float64(last.Sub(w.First))/10)
 	case fleet.Preallocated, fleet.Small:
-		// Those with a share of a GPU already get no smaller one.
+		// Those with a share of a GPU already get no smaller one. Replicas on several nodes need as many that are set aside for shares:
+		// where a replay finds no room for them, the advice is withdrawn.
+		if r != nil && r.NoAdvice == "refuted_by_replay" && len(w.Pods) > 1 {
+			return false
+		}
 		return w.Measured && !w.Last.Before(to) && lifetime > 7*day+hour && strings.HasSuffix(w.Resource, "gpu") && r != nil &&
 			r.Sharing == "whole" && w.Busy > 0
 	case fleet.Imbalanced:
