@@ -38,7 +38,8 @@ func reported() []Alert {
 			// The driver reports most of them as XID 48, 94, 95 or 140 as well, of which there is an alert.
 			Expr: "max" + byGPU + "(" + uncorrected + " > min_over_time(" + uncorrected + "[$period])\n  or " + uncorrected +
 				" unless last_over_time(" + uncorrected + "[1h] offset $period) and on (" + onGPU +
-				") (gpu_device_up offset $period == 1))" + graver + "\n  unless on (" + onGPU + ") " + recentXID(`{xid=~"48|94|95|140"}`),
+				") (gpu_device_up offset $period == 1))" + graver + "\n  unless on (" + onGPU +
+				`) time() - gpu_xid_last_timestamp_seconds{xid=~"48|94|95|140"} < $period_seconds`,
 			Summary: "Uncorrected memory errors on a GPU.",
 			Description: atGPU + " has counted " + value3 + " uncorrected memory errors since the driver was loaded, some of " +
 				"them just now. Applications on it have failed. Move its pods away and reset the GPU so that the " +

@@ -128,17 +128,18 @@ func exporterState() []Alert {
 				"inconsistent; otherwise, also for time, which are the states of gpu_time_seconds_total, it is a bug: please " +
 				"report it with a recording."},
 		{Name: "GPUScrapeMisconfigured", Severity: Warning, Needs: "kube-state-metrics to compare cluster labels",
-			Labels: []string{"node", "problem"}, For: minutes15, Keep: minutes5, Dashboard: dashboard,
+			Labels: []string{"node", "problem"}, For: minutes15, Keep: minutes5, Dashboard: Dashboard{dashboardExporter, nil},
+			// Nodes whose cluster differs are one alert: topk would choose another of them at each evaluation.
 			Expr: `label_replace(max by (cluster, node) (count by (` + onGPU +
 				`, gpu) (gpu_device_up)) > 1, "problem", "scraped_twice", "", "")
   or label_replace(count by (cluster, node) (gpu_container_allocation_ratio{exported_pod!=""}), "problem", "labels_not_honored", "", "")
-  or label_replace(topk by (cluster) (1, ` + otherCluster + `), "problem", "cluster_differs", "", "")`,
+  or label_replace(label_replace(count by (cluster) ` + otherCluster + `, "problem", "cluster_differs", "", ""), "node", "any", "", "")`,
 			Summary: "The exporter of a node is scraped in a way that makes sums wrong.",
 			Description: `{{ if eq $labels.problem "scraped_twice" }}Each GPU of {{ $labels.node }} is scraped ` +
 				value3 +
 				` times: sums of GPUs are too high. Remove one of the scrape configurations, or query one replica of ` +
-				`Prometheus.{{ else if eq $labels.problem "cluster_differs" }}kube-state-metrics reports {{ $labels.node }} in another ` +
-				`cluster, perhaps not this node alone: nothing of the two can be joined. Give both targets the same cluster ` +
+				`Prometheus.{{ else if eq $labels.problem "cluster_differs" }}kube-state-metrics reports ` + value3 +
+				` nodes with exporters in another cluster: nothing of the two can be joined. Give both targets the same cluster ` +
 				`label.{{ else }}The pod labels of {{ $labels.node }} are those of the exporter's own pod: all GPUs seem ` +
 				`allocated to it. Set honor_labels: true.{{ end }}`},
 		{Name: "GPURecordsAbsent", Severity: Warning, Labels: nil, For: minutes10, Keep: minutes5,

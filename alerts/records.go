@@ -491,9 +491,9 @@ func useAboveRequest() Record {
 				") (gpu_memory_total_bytes)", " and on (cluster, node, uuid, gpu) "+sharingContainers+" > 1") + "\n  or " +
 			over("busy", "sum"+each+"(rate(gpu_container_busy_seconds_total[5m]))",
 				"max"+each+"(gpu_container_compute_limit_ratio) or "+share,
-				" and on (cluster, node, uuid, gpu) "+sharingContainers+" > 1 and on (cluster, node, uuid, gpu) sum"+byGPU+
-					"(rate(gpu_busy_seconds_total[5m])) > 0.9 unless sum"+each+"(rate(gpu_container_busy_seconds_total[5m])) > on ("+onGPU+
-					") group_left () (0.9 * sum by ("+onGPU+") (rate(gpu_container_busy_seconds_total[5m])))")}
+				" and on (cluster, node, uuid, gpu) sum"+byGPU+"(rate(gpu_busy_seconds_total[5m])) > 0.9 unless sum"+each+
+					"(rate(gpu_container_busy_seconds_total[5m])) > on ("+onGPU+") group_left () (0.9 * sum by ("+onGPU+
+					") (rate(gpu_container_busy_seconds_total[5m])))")}
 }
 
 // workloadAllocation is what is allocated to containers, and the power that they take.

@@ -51,7 +51,7 @@ var readersOf = map[string]readers{
 	"gpu_ecc_mode":                                       {size: 1, alerts: "GPUECCDisabled"},
 	"gpu_ecc_mode_pending":                               {size: 2},
 	"gpu_compute_mode":                                   {size: 2},
-	"gpu_xid_events_total":                               {size: 1, alerts: "GPUUncorrectedECC GPUXIDApplication GPUXIDFatal GPUXIDWarning"},
+	"gpu_xid_events_total":                               {size: 1, alerts: "GPUXIDApplication GPUXIDFatal GPUXIDWarning"},
 	"gpu_xid_last_timestamp_seconds":                     {size: 1, alerts: "GPUUncorrectedECC GPUXIDApplication GPUXIDFatal GPUXIDWarning"},
 	"gpu_xid_last_event_info":                            {size: 2},
 	"gpu_ecc_errors_total":                               {size: 1, alerts: "GPUCorrectedECCRateHigh GPUUncorrectedECC"},

@@ -109,7 +109,8 @@ func (s testCase) moments() []moment {
 	return out
 }
 
-// inputs returns the series of the case and their values, with the cluster's label where there is one.
+// inputs returns the series of the case and their values, with the cluster's label where there is one: a series of another
+// cluster has it as cluster, and gets the name that it is given here.
 func (s testCase) inputs(cluster string) (out [][2]string) {
 	for _, line := range strings.Split(strings.TrimSpace(expand(s.series)), "\n") {
 		if line = strings.TrimSpace(line); line == "" {
@@ -120,7 +121,11 @@ func (s testCase) inputs(cluster string) (out [][2]string) {
 			at = brace + 1
 		}
 		series, values := line[:at], strings.TrimSpace(line[at:])
-		if name, _, _ := strings.Cut(cluster, "="); cluster != "" && !strings.Contains(series, name+"=") {
+		switch name, _, _ := strings.Cut(cluster, "="); {
+		case cluster == "":
+		case strings.Contains(series, `cluster="`):
+			series = strings.Replace(series, `cluster="`, name+`="`, 1)
+		default:
 			series = withLabel(series, cluster)
 		}
 		out = append(out, [2]string{series, values})

@@ -226,8 +226,11 @@ func errorCases(t *testing.T) map[string][]testCase {
 				series: `gpu_ecc_errors_total{$A,severity="uncorrected",memory="sram"} 3x10 4x60
 				gpu_health_reason_info{$A,state="needs_reset",reason="recovery_reset"} 1x70`, checks: "11m -; 17m -; 30m -"},
 			{name: "one error, of which there is an XID", series: `gpu_ecc_errors_total{$A,severity="uncorrected",memory="dram"} 3x40 4x110
-				gpu_xid_events_total{$A,xid="94"} _x41 1x110
-				gpu_device_up{$A} 1x160`, checks: "47m -; 70m -; 90m -"},
+				gpu_xid_last_timestamp_seconds{$A,xid="94"} _x41 2460x110`, checks: "47m -; 70m -; 90m -"},
+			{name: "one error, an XID of hours ago, and one of the application",
+				series: `gpu_ecc_errors_total{$A,severity="uncorrected",memory="dram"} 3x10 4x110
+				gpu_xid_last_timestamp_seconds{$A,xid="94"} -7200x120
+				gpu_xid_last_timestamp_seconds{$A,xid="31"} _x10 600x110`, checks: "15m -; 16m $A; 65m $A; 75m -"},
 			{name: "a driver that restarts its counters",
 				series: `gpu_ecc_errors_total{$A,severity="uncorrected",memory="dram"} 3x10 0x50`,
 				checks: "10m -; 12m -; 30m -"},

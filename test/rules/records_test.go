@@ -136,14 +136,16 @@ func recordings() []recording {
 				`10m | workload:gpu_activity:ratio_min | workload:gpu_activity:ratio_min{namespace="team",workload_type="pod",` +
 					`workload="p-0",model="a"} 0.25`,
 			}},
-		// q-0 has limits of its own, GPU B is not busy, and node n2's GPU has one container.
+		// q-0 has limits of its own, GPU B is not busy; of node n2's GPUs C has one container, and D one that is at work.
 		{name: "containers that use more of a shared GPU than they requested",
 			series: podOn("$A", "p-0", "0+42x60", "0.5x60") + podOn("$A", "q-0", "0+15x60", "0.5x60") +
 				podOn("$B", "s-0", "0+36x60", "0.5x60") +
 				podOn("$B", "t-0", "0+6x60", "0.5x60") + podOn("$C", "u-0", "0+60x60", "0.5x60") +
+				podOn("$D", "v-0", "0+57x60", "0.5x60") + podOn("$D", "w-0", "0+3x60", "0.5x60") +
 				`gpu_busy_seconds_total{$A} 0+57x60
 				gpu_busy_seconds_total{$B} 0+42x60
 				gpu_busy_seconds_total{$C} 0+60x60
+				gpu_busy_seconds_total{$D} 0+60x60
 				gpu_memory_total_bytes{$A} 80e9x60
 				gpu_memory_total_bytes{$B} 80e9x60
 				gpu_memory_total_bytes{$C} 80e9x60
@@ -161,8 +163,9 @@ func recordings() []recording {
 				gpu_unattributed_memory_used_bytes{$B,reason="host"} 2e9x60
 				gpu_unattributed_memory_used_bytes{$B,reason="mps"} 3e9x60`,
 			asks: []string{`10m | node:gpu_by_pods:count | node:gpu_by_pods:count{node="n1",pods="2"} 2 & ` +
-				`node:gpu_by_pods:count{node="n2",pods="1"} 1`,
-				`10m | round(namespace:gpu_shared_busy_seconds:rate5m, 0.001) | {node="n1",namespace="team"} 1.65`,
+				`node:gpu_by_pods:count{node="n2",pods="1"} 1 & node:gpu_by_pods:count{node="n2",pods="2"} 1`,
+				`10m | round(namespace:gpu_shared_busy_seconds:rate5m, 0.001) | {node="n1",namespace="team"} 1.65 & ` +
+					`{node="n2",namespace="team"} 1`,
 				`10m | namespace:gpu_shared_memory_used_bytes:sum | namespace:gpu_shared_memory_used_bytes:sum{node="n1",` +
 					`namespace="team"} 90e9`,
 				`10m | round(node:gpu_unattributed_busy_seconds:rate5m, 0.001) | {node="n1",reason="unresolved"} 0.15 & ` +
