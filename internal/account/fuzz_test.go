@@ -1,45 +1,14 @@
 package account
 
 import (
-	"encoding/binary"
 	"math"
 	"reflect"
 	"testing"
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
-
-// tape gives out numbers from the bytes of a fuzzer; 0 when they are used up.
-type tape struct{ b []byte }
-
-func (t *tape) byte() byte {
-	if len(t.b) == 0 {
-		return 0
-	}
-	c := t.b[0]
-	t.b = t.b[1:]
-	return c
-}
-
-func (t *tape) word() uint64 {
-	var w [8]byte
-	n := copy(w[:], t.b)
-	t.b = t.b[n:]
-	return binary.LittleEndian.Uint64(w[:])
-}
-
-// float is any number that a driver's bits may make, mostly a sane one.
-func (t *tape) float() float64 {
-	switch t.byte() % 4 {
-	case 0:
-		return math.Float64frombits(t.word())
-	case 1:
-		return float64(t.word())
-	default:
-		return float64(t.byte()) * 1.7
-	}
-}
 
 // FuzzFilter: what passes is what hardware may show, what does not is counted, and nothing is sieved out twice.
 func FuzzFilter(f *testing.F) {
@@ -47,34 +16,34 @@ func FuzzFilter(f *testing.F) {
 	f.Add([]byte("\x02\x10\x02\x20\x02\x30\x02\x40\x02\x50\x02\x60\x02\x70\x02\x80\x02\x90"))
 	f.Add([]byte("\x00\x00\x00\x00\x00\x00\x00\xf8\x7f\x00\x00\x00\x00\x00\x00\x00\xf0\x7f\x01\xff\xff\xff\xff\xff\xff\xff\xff\x02\x01"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		in := tape{data}
-		ratio := func() gpu.Opt[gpu.Ratio] { return gpu.Some(gpu.Ratio(in.float())) }
-		watts := func() gpu.Opt[gpu.Watts] { return gpu.Some(gpu.Watts(in.float())) }
+		in := testkit.Tape(data)
+		ratio := func() gpu.Opt[gpu.Ratio] { return gpu.Some(gpu.Ratio(in.Float())) }
+		watts := func() gpu.Opt[gpu.Watts] { return gpu.Some(gpu.Watts(in.Float())) }
 		memory := func() gpu.Opt[gpu.Memory] {
-			return gpu.Some(gpu.Memory{Total: gpu.Bytes(in.word()), Used: gpu.Bytes(in.word()), Free: gpu.Bytes(in.word()),
-				Reserved: gpu.Some(gpu.Bytes(in.word()))})
+			return gpu.Some(gpu.Memory{Total: gpu.Bytes(in.Word()), Used: gpu.Bytes(in.Word()), Free: gpu.Bytes(in.Word()),
+				Reserved: gpu.Some(gpu.Bytes(in.Word()))})
 		}
 		gpm := func() gpu.Opt[gpu.GPM] {
-			return gpu.Some(gpu.GPM{Window: time.Duration(in.word()), SMActive: ratio(), TensorActive: ratio(), DRAMActive: ratio()})
+			return gpu.Some(gpu.GPM{Window: time.Duration(in.Word()), SMActive: ratio(), TensorActive: ratio(), DRAMActive: ratio()})
 		}
-		integer := func() gpu.Opt[int] { return gpu.Some(int(in.word())) }
-		fast := gpu.Fast{Power: watts(), PowerInstant: watts(), Energy: gpu.Some(gpu.Joules(in.float())),
-			MemoryTemperature: gpu.Some(gpu.Celsius(in.float())),
-			Limited: map[gpu.LimitReason]gpu.Seconds{gpu.LimitReason("a"): gpu.Seconds(in.float()),
-				gpu.LimitReason("b"): gpu.Seconds(in.float())},
-			Utilization: gpu.Some(gpu.Utilization{GPU: gpu.Ratio(in.float()), Memory: gpu.Ratio(in.float())}),
-			Processes: gpu.Some([]gpu.ProcessSample{{PID: int(int32(in.word())), SM: in.float(), Memory: in.float()},
-				{PID: 7, SM: in.float()}}),
+		integer := func() gpu.Opt[int] { return gpu.Some(int(in.Word())) }
+		fast := gpu.Fast{Power: watts(), PowerInstant: watts(), Energy: gpu.Some(gpu.Joules(in.Float())),
+			MemoryTemperature: gpu.Some(gpu.Celsius(in.Float())),
+			Limited: map[gpu.LimitReason]gpu.Seconds{gpu.LimitReason("a"): gpu.Seconds(in.Float()),
+				gpu.LimitReason("b"): gpu.Seconds(in.Float())},
+			Utilization: gpu.Some(gpu.Utilization{GPU: gpu.Ratio(in.Float()), Memory: gpu.Ratio(in.Float())}),
+			Processes: gpu.Some([]gpu.ProcessSample{{PID: int(int32(in.Word())), SM: in.Float(), Memory: in.Float()},
+				{PID: 7, SM: in.Float()}}),
 			GPM: gpm(), Instances: []gpu.InstanceFast{{UUID: "MIG-1", GPM: gpm()}}}
-		medium := gpu.Medium{Memory: memory(), BAR1: gpu.Some(gpu.BAR1{Total: gpu.Bytes(in.word()), Used: gpu.Bytes(in.word())}),
-			Temperature: gpu.Some(gpu.Celsius(in.float())),
-			Fans:        []gpu.Opt[gpu.Ratio]{ratio(), ratio()}, Clocks: map[gpu.Clock]gpu.Hertz{gpu.Clock("sm"): gpu.Hertz(in.float())},
+		medium := gpu.Medium{Memory: memory(), BAR1: gpu.Some(gpu.BAR1{Total: gpu.Bytes(in.Word()), Used: gpu.Bytes(in.Word())}),
+			Temperature: gpu.Some(gpu.Celsius(in.Float())),
+			Fans:        []gpu.Opt[gpu.Ratio]{ratio(), ratio()}, Clocks: map[gpu.Clock]gpu.Hertz{gpu.Clock("sm"): gpu.Hertz(in.Float())},
 			PState:    integer(),
-			Processes: gpu.Some([]gpu.Process{{PID: int(int32(in.word())), Memory: gpu.Some(gpu.Bytes(in.word()))}}),
+			Processes: gpu.Some([]gpu.Process{{PID: int(int32(in.Word())), Memory: gpu.Some(gpu.Bytes(in.Word()))}}),
 			Instances: []gpu.InstanceMedium{{UUID: "MIG-1", Memory: memory()}}}
 		slow := gpu.Slow{PowerLimit: watts(), PowerLimitMax: watts(),
-			TemperatureLimits: []gpu.TemperatureThreshold{{Value: gpu.Celsius(in.float())}},
-			MaxClocks:         map[gpu.Clock]gpu.Hertz{gpu.Clock("sm"): gpu.Hertz(in.float())},
+			TemperatureLimits: []gpu.TemperatureThreshold{{Value: gpu.Celsius(in.Float())}},
+			MaxClocks:         map[gpu.Clock]gpu.Hertz{gpu.Clock("sm"): gpu.Hertz(in.Float())},
 			PCIe:              gpu.PCIeLink{Generation: integer(), Width: integer(), MaxGeneration: integer(), MaxWidth: integer()},
 			Instances:         []gpu.Instance{{UUID: "MIG-1", Share: ratio()}}}
 
@@ -138,17 +107,17 @@ func FuzzXIDBook(f *testing.F) {
 	f.Add([]byte{0, 10, 1, 0, 1, 11})
 	f.Add([]byte{0, 10, 0, 10, 0, 10, 1, 30, 1, 30, 1, 1, 2, 200})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		in := tape{data}
+		in := testkit.Tape(data)
 		b := &xidCounts{codes: map[int]*xidCode{}}
 		sources := []string{gpu.SourceEvents, gpu.SourceKmsg}
 		reported := map[int][2]uint64{}
 		now := epoch
 		for range 300 {
-			if len(in.b) == 0 {
+			if len(in) == 0 {
 				break
 			}
-			kind := in.byte()
-			at := now.Add(time.Duration(int8(in.byte())) * 50 * time.Millisecond)
+			kind := in.Byte()
+			at := now.Add(time.Duration(int8(in.Byte())) * 50 * time.Millisecond)
 			if at.After(now) {
 				now = at
 			}

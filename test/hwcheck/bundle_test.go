@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 	"github.com/gpu-exporter/gpu-exporter/test/measure/hwcheck"
@@ -31,29 +32,8 @@ const (
 
 var flags = flag.String("hwcheck", "--only=idle,journal,rings,cost --period=4s", "flags of the check")
 
-const text = `scenario 1
-title "An idle H100"
-symbols R580
-system DriverVersion = "580.105.08"
-system NVMLVersion = "13.580.105.08"
-system CudaDriverVersion = 13000
-include boards/h100-sxm.scenario
-gpu 0 board=h100 pci=0000:18:00.0 minor=0 uuid=GPU-5a0e1100-8c1d-4e6b-9d10-000000000000 serial=1650000000100
-  Temperature[gpu] = 29
-  MarginTemperature = 58
-  Field[82] = 37
-  Field[185,gpu] = 69850
-  Field[186,gpu] = 69620
-  Field[83] = 69850*t
-  ClockInfo[graphics] = 345
-  ClockInfo[sm] = 345
-  ClockInfo[mem] = 2619
-  ClockInfo[video] = 765
-  Field[197] = 0
-  Field[198] = 0
-  Gpm[20] = 0
-  Gpm[21] = 0
-`
+// counters are what moves with the loads beside what an idle H100 has: the scenario of the check's own tests.
+const counters = "  Field[197] = 0\n  Field[198] = 0\n  Gpm[20] = 0\n  Gpm[21] = 0\n"
 
 // slots are the loads in the order of the stages: the arguments that begin one, when the scenario has it, and what it does
 // there. As fast as the machine can is 60 GB/s.
@@ -205,10 +185,9 @@ func fill(t *testing.T, repository, root, name string) (env, paths []string) {
 		copyFile(t, linker, filepath.Join(root, linker))
 	}
 	// The driver, where its symbols are played from.
-	s, err := scenario.Parse("bundle.scenario", text+script(), os.DirFS(filepath.Join(repository, "testdata", "scenarios")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	idle := must.Read(t, filepath.Join(repository, "test", "measure", "hwcheck", "testdata", "h100.scenario"))
+	s, err := scenario.Parse("bundle.scenario", idle+counters+script(), os.DirFS(filepath.Join(repository, "testdata", "scenarios")))
+	must.OK(t, err)
 	state := filepath.Join(root, "tmp")
 	library, err := standin.BuildFakeNVML(t.Context(), s.Symbols, state)
 	if err != nil {

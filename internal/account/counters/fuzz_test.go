@@ -1,42 +1,12 @@
 package counters
 
 import (
-	"encoding/binary"
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
-
-// tape gives out numbers from the bytes of a fuzzer; 0 when they are used up.
-type tape struct{ b []byte }
-
-func (t *tape) byte() byte {
-	if len(t.b) == 0 {
-		return 0
-	}
-	c := t.b[0]
-	t.b = t.b[1:]
-	return c
-}
-
-func (t *tape) word() uint64 {
-	var w [8]byte
-	n := copy(w[:], t.b)
-	t.b = t.b[n:]
-	return binary.LittleEndian.Uint64(w[:])
-}
-
-// float is any number that a driver's bits may make, mostly a sane one.
-func (t *tape) float() float64 {
-	switch t.byte() % 4 {
-	case 0:
-		return math.Float64frombits(t.word())
-	case 1:
-		return float64(t.word())
-	default:
-		return float64(t.byte()) * 1.7
-	}
-}
 
 // FuzzCounter: whatever the driver says, and however often it restarts, the sum never falls, and grows by no more than
 // hardware can do, garbage that agrees with itself apart.
@@ -52,11 +22,11 @@ func FuzzCounter(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, kind := range []Kind{Energy, PCIe, NVLink, LimitedTime} {
-			in := tape{data}
+			in := testkit.Tape(data)
 			var c Counter
 			begun := false
-			for len(in.b) > 0 {
-				v, elapsed, fresh := in.float(), float64(in.byte())/4, in.byte()%4 == 0
+			for len(in) > 0 {
+				v, elapsed, fresh := in.Float(), float64(in.Byte())/4, in.Byte()%4 == 0
 				before := c.Total
 				step, ok := c.Add(kind, v, elapsed, fresh)
 				maxRate := kind.MaxRate * (elapsed + leeway)

@@ -3,6 +3,7 @@ package hwcheck
 import (
 	"bytes"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"maps"
@@ -249,25 +250,9 @@ func (n node) run(t *testing.T, flags ...string) (code int, output, report strin
 }
 
 // h100 is an idle H100 as testdata/h100.csv has it: what would move with the load is held, but for what is measured.
-const h100 = `scenario 1
-title "An H100"
-symbols R580
-system DriverVersion = "580.105.08"
-system NVMLVersion = "13.580.105.08"
-system CudaDriverVersion = 13000
-include boards/h100-sxm.scenario
-gpu 0 board=h100 pci=0000:18:00.0 minor=0 uuid=GPU-5a0e1100-8c1d-4e6b-9d10-000000000000 serial=1650000000100
-  Temperature[gpu] = 29
-  MarginTemperature = 58
-  Field[82] = 37
-  Field[185,gpu] = 69850
-  Field[186,gpu] = 69620
-  Field[83] = 69850*t
-  ClockInfo[graphics] = 345
-  ClockInfo[sm] = 345
-  ClockInfo[mem] = 2619
-  ClockInfo[video] = 765
-`
+//
+//go:embed testdata/h100.scenario
+var h100 string
 
 // r595 is the same GPU with the first driver that has GPM's sums.
 var r595 = strings.NewReplacer("R580", "R595", "580.105.08", "595.45.04").Replace(h100)
