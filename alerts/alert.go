@@ -99,7 +99,8 @@ const (
 	minutes15 = 15 * time.Minute
 	minutes30 = 30 * time.Minute
 	// A GPU that the driver did not initialize has no index, and its PCI address for a UUID.
-	atGPU      = "GPU{{ with $labels.gpu }} {{ . }}{{ end }} of {{ $labels.node }} ({{ $labels.uuid }})"
+	atGPU = "GPU {{ if $labels.gpu }}{{ $labels.gpu }} of {{ $labels.node }} ({{ $labels.uuid }})" +
+		"{{ else }}{{ $labels.uuid }} of {{ $labels.node }}{{ end }}"
 	atPod      = "{{ $labels.namespace }}/{{ $labels.pod }} on {{ $labels.node }}"
 	value3     = `{{ printf "%.3g" $value }}`
 	asPercent  = "{{ $value | humanizePercentage }}"

@@ -25,6 +25,7 @@ func Markdown() (string, error) {
 		"published": publishedRules,
 		"first":     func() string { return list(gpuQueries()) },
 		"slow":      slow,
+		"stories":   storiesTable,
 		"levels":    levels,
 		"alert": func(name string) (string, error) {
 			a, ok := byName[name]

@@ -50,14 +50,6 @@ func reported() []Alert {
 // memory are alerts about memory that fails slowly, or without correction.
 func memory() []Alert {
 	return []Alert{
-		{Name: "GPUCorrectedECCRateHigh", Severity: Warning, Labels: gpuLabels, For: hour, Keep: minutes30,
-			Dashboard: gpuDashboard,
-			Parameters: []Parameter{period(hour, "period in which errors are counted"),
-				number("errors", 100, 0, 1e9, "corrected errors in the period")},
-			Expr:    "sum" + byGPU + `(increase(gpu_ecc_errors_total{severity="corrected"}[$period])) > $errors`,
-			Summary: "High rate of corrected memory errors on a GPU.",
-			Description: atGPU + " corrected " + value3 + " memory errors within $period. No data is lost yet. " +
-				"Monitor the rate and plan a reset of the GPU; run NVIDIA's field diagnostic if it persists."},
 		{Name: "GPURepairPending", Severity: Warning, Labels: gpuLabels, For: minutes5, Keep: minutes5,
 			Dashboard: gpuDashboard,
 			Expr: "max" + byGPU + `(gpu_health_reason_info{reason=~".+_pending"})` + "\n  unless on (" + onGPU + ") " + problemRecord +
@@ -76,13 +68,5 @@ func memory() []Alert {
 			Description: atGPU + " has memory banks without spare rows, or has retired at least $pages of at most 64 pages " +
 				"(" + value3 + "). The next faulty row cannot be repaired. " +
 				"Plan to replace the GPU: 60 pages are an RMA criterion."},
-		{Name: "GPUECCDisabled", Severity: Info, Labels: append([]string{"model"}, gpuLabels...), For: hour, Keep: minutes15,
-			Dashboard: gpuDashboard,
-			Expr: "(max" + byGPU + "(gpu_ecc_mode) == 0) * on (" + onGPU + ") group_left (model) " + modelRecord +
-				"\n  and on (cluster, model) ((max by (" + onGPU + ") (gpu_ecc_mode) == 1) * on (" + onGPU +
-				") group_left (model) " + modelRecord + ")",
-			Summary: "ECC is disabled on a GPU.",
-			Description: "ECC is disabled on " + atGPU + ", but enabled on other {{ $labels.model }}: its memory errors are " +
-				"neither corrected nor counted. Enable it (nvidia-smi -i {{ $labels.uuid }} -e 1) and reset the GPU."},
 	}
 }

@@ -2,9 +2,13 @@ package alerts
 
 import "github.com/gpu-exporter/gpu-exporter/internal/catalog"
 
-// nodeOfTarget is whether targets are up, with their node: the shipped scrape objects set instance to its name.
+// nodeOfTarget is whether targets are up, with the node that each reported last; the shipped scrape objects set instance to its
+// name, which is used of a target that was never up.
 func nodeOfTarget(up string) string {
-	return `label_replace(max by (cluster, job, instance) (` + up + `), "node", "$1", "instance", "([^:]+).*")`
+	const target = "cluster, job, instance"
+	all := "max by (" + target + ") (" + up + ")"
+	return "(" + all + " * on (" + target + ") group_left (node) topk by (" + target + ") (1, last_over_time(" + targetRecord +
+		"[2d]))\n  or on (" + target + ") label_replace(" + all + `, "node", "$1", "instance", "([^:]+).*"))`
 }
 
 const targets = `up{job=~"` + jobRE + `"}`
@@ -16,6 +20,9 @@ const (
 		") > 0.5)"
 	otherCluster = "(group by (cluster, node) (gpu_exporter_build_info) and on (node) kube_node_status_capacity{resource=~\"" +
 		resourceRE + "\"}\n    unless on (cluster, node) kube_node_status_capacity)"
+	// otherNamespace are pods that kube-state-metrics has in another namespace alone.
+	otherNamespace = "group by (cluster, namespace, pod) (gpu_container_allocation_ratio)\n      unless on (cluster, namespace, pod) " +
+		"kube_pod_status_phase and on (cluster, pod) kube_pod_status_phase"
 )
 
 func exporter() []Alert {
@@ -30,9 +37,9 @@ func exporter() []Alert {
 				"Check its pod and log on that node; if the pod is running, check the network policy and the port."},
 		{Name: "GPUExporterAbsent", Severity: Critical, For: minutes15, Keep: minutes5,
 			Dashboard: Dashboard{dashboardExporter, nil},
-			// Of a cluster whose exporters were removed something is known for an hour.
+			Needs:     "kube-state-metrics to find one of several clusters without exporters",
 			Expr: `absent(up{job=~"` + jobRE + `"})
-  or group by (cluster) (last_over_time(cluster:gpu_nodes:count[1h])) unless on (cluster) ` + targets + ` and on () ` + targets + `
+  or group by (cluster) (` + withoutRecord + `) unless on (cluster) ` + targets + ` and on () ` + targets + `
   or group by (cluster) (` + mostDown + ")",
 			Summary: "No exporter is scraped, or most of a cluster's are down.",
 			Description: "Prometheus has no target of the exporter, or none of a cluster, or most of " +
@@ -41,10 +48,8 @@ func exporter() []Alert {
 				"job selector of these rules if the job has another name."},
 		{Name: "GPUExporterMissingOnNode", Severity: Critical, Needs: kubeStateMetrics, Labels: []string{"node"},
 			For: minutes15, Keep: minutes5, Dashboard: Dashboard{dashboardExporter, nil},
-			Expr: `sum by (cluster, node) (kube_node_status_capacity{resource=~"` + resourceRE + `"}) > 0
-  unless on (cluster, node) gpu_exporter_build_info
-  unless on (cluster, node) ` + nodeOfTarget(targets) + `
-  unless on (node) (gpu_exporter_build_info unless on (cluster, node) kube_node_status_capacity)` + closedNodes,
+			// A cluster without any exporter is one page.
+			Expr:    withoutRecord + " and on (cluster) " + targets,
 			Summary: "A GPU node has no exporter.",
 			Description: "{{ $labels.node }} offers " + value3 + " GPUs, but no exporter reports them. " +
 				"Check the DaemonSet's node selector and tolerations, and whether its pod starts there."},
@@ -105,13 +110,13 @@ func exporterState() []Alert {
 		{Name: "GPUAllocationUnknown", Severity: Warning,
 			Needs:  "kube-state-metrics where the exporter reports no allocation at all",
 			Labels: []string{"node"}, For: minutes15, Keep: minutes5, Dashboard: dashboard,
-			// Without the kubelet's socket nothing is known, which is an alert of its own.
+			// Without the kubelet's socket or the driver nothing is known, which is an alert of its own.
 			Expr: `(sum by (cluster, node) (gpu_container_unresolved_devices) > 0
   or sum by (cluster, node) (kube_pod_container_resource_requests{resource=~"` + resourceRE + `",node!=""}
     * on (cluster, namespace, pod) group_left () max by (cluster, namespace, pod) (kube_pod_status_phase{phase="Running"} == 1)) > 0
     unless on (cluster, node) gpu_container_allocation_ratio
     and on (cluster, node) gpu_exporter_build_info)
-  unless on (cluster, node) gpu_exporter_source_up{source="podresources"} == 0`,
+  unless on (cluster, node) gpu_exporter_source_up{source=~"nvml|podresources"} == 0`,
 			Summary: "The allocation of GPUs to pods is not known.",
 			Description: value3 + " devices allocated on {{ $labels.node }} could not be resolved to GPUs: no GPU of " +
 				"the node is reported as unallocated. The landing page lists them. Check that " +
@@ -133,14 +138,18 @@ func exporterState() []Alert {
 			Expr: `label_replace(max by (cluster, node) (count by (` + onGPU +
 				`, gpu) (gpu_device_up)) > 1, "problem", "scraped_twice", "", "")
   or label_replace(count by (cluster, node) (gpu_container_allocation_ratio{exported_pod!=""}), "problem", "labels_not_honored", "", "")
-  or label_replace(label_replace(count by (cluster) ` + otherCluster + `, "problem", "cluster_differs", "", ""), "node", "any", "", "")`,
+  or label_replace(label_replace(count by (cluster) ` + otherCluster + `, "problem", "cluster_differs", "", "")
+    or label_replace(count by (cluster) (` + otherNamespace + `), "problem", "namespace_enforced", "", ""), "node", "any", "", "")`,
 			Summary: "The exporter of a node is scraped in a way that makes sums wrong.",
 			Description: `{{ if eq $labels.problem "scraped_twice" }}Each GPU of {{ $labels.node }} is scraped ` +
 				value3 +
 				` times: sums of GPUs are too high. Remove one of the scrape configurations, or query one replica of ` +
 				`Prometheus.{{ else if eq $labels.problem "cluster_differs" }}kube-state-metrics reports ` + value3 +
 				` nodes with exporters in another cluster: nothing of the two can be joined. Give both targets the same cluster ` +
-				`label.{{ else }}The pod labels of {{ $labels.node }} are those of the exporter's own pod: all GPUs seem ` +
+				`label.{{ else if eq $labels.problem "namespace_enforced" }}` + value3 + ` pods with GPUs have a namespace in which ` +
+				`kube-state-metrics has no such pod: all namespaces seem to be one. Exclude the exporter's PodMonitor from ` +
+				`enforcedNamespaceLabel (excludedFromEnforcement of the Prometheus object).{{ else }}` +
+				`The pod labels of {{ $labels.node }} are those of the exporter's own pod: all GPUs seem ` +
 				`allocated to it. Set honor_labels: true.{{ end }}`},
 		{Name: "GPURecordsAbsent", Severity: Warning, Labels: nil, For: minutes10, Keep: minutes5,
 			Dashboard: Dashboard{dashboardExporter, nil},

@@ -26,17 +26,17 @@ func lost() []Alert {
 	return []Alert{
 		{Name: "GPUUnavailable", Severity: Critical, Labels: gpuLabels, For: minutes5, Keep: minutes15,
 			Dashboard: gpuDashboard,
-			Parameters: []Parameter{number("losses", 2, 1, 100, "times within an hour that a GPU becomes unavailable, above which it "+
-				"counts as unavailable until it has been available for 10 minutes")},
+			Parameters: []Parameter{number("losses", 2, 1, 100, "times within two hours that a GPU becomes unavailable, above which it "+
+				"counts as unavailable until it has been available for 30 minutes")},
 			// One that comes and goes is never unavailable for long enough. Each loss is a reset, of 1 to 0; changes() in MetricsQL
 			// counts the first value of a series too.
 			Expr: "max" + byGPU + "(gpu_device_up) == 0\n" +
 				`  unless on (cluster, node) (max by (cluster, node) (gpu_exporter_source_up{source="nvml"}) == 0)` +
-				"\n  or max" + byGPU + "(resets(gpu_device_up[1h]) > $losses and min_over_time(gpu_device_up[10m]) == 0)\n" +
-				`    unless on (cluster, node) (max by (cluster, node) (min_over_time(gpu_exporter_source_up{source="nvml"}[10m])) == 0)`,
+				"\n  or max" + byGPU + "(resets(gpu_device_up[2h]) > $losses and min_over_time(gpu_device_up[30m]) == 0)\n" +
+				`    unless on (cluster, node) (max by (cluster, node) (min_over_time(gpu_exporter_source_up{source="nvml"}[30m])) == 0)`,
 			Summary: "A GPU is unavailable.",
 			Description: atGPU + " does not respond, or the driver did not initialize it: it fell off the bus, is hung in " +
-				"a driver call, or needs a reset; or it came back and failed again within the hour. " +
+				"a driver call, or needs a reset; or it comes and goes. " +
 				"Cordon the node, read dmesg for NVRM lines, then stop the node's GPU monitoring and " + resetByUUID +
 				", or reboot the node."},
 		{Name: "GPURepairRequired", Severity: Critical, Labels: append([]string{"state"}, gpuLabels...),
@@ -45,22 +45,23 @@ func lost() []Alert {
 				"\n  and on (" + onGPU + `) gpu_health_reason_info{reason=~"` + repairs + `"}` +
 				"\n  unless on (" + onGPU + ") (gpu_device_up == 0)",
 			Summary: "A GPU has to be reset or replaced, or its node rebooted.",
-			Description: "The verdict on " + atGPU + " is {{ $labels.state }}. " +
+			Description: "The verdict on " + atGPU + " is {{ $labels.state }}" +
+				`{{ with query (printf "gpu_health_reason_info{node=%q,uuid=%q}" $labels.node $labels.uuid) }}: ` +
+				`{{ range $i, $r := . }}{{ if $i }}, {{ end }}{{ label "reason" $r }}{{ end }}{{ end }}. ` +
 				`{{ if eq $labels.state "needs_reset" }}Cordon the node, agree with the owners of the GPU's pods, stop the ` +
 				"node's GPU monitoring and " + resetByUUID + `.` +
 				`{{ else if eq $labels.state "needs_reboot" }}Drain the node and restart it.` +
 				`{{ else if eq $labels.state "replace" }}Errors will recur: keep the node cordoned and have the GPU replaced. ` +
 				`This is an RMA criterion.` +
 				`{{ else }}Stop the applications that use NVLink between GPUs, then reset it, or restart the IMEX daemon of the ` +
-				`node and its domain: gpu_recovery_action has which.{{ end }}` +
-				" The reasons are in gpu_health_reason_info and on the dashboard."},
+				`node and its domain: gpu_recovery_action has which.{{ end }}`},
 	}
 }
 
 // patient are alerts about GPUs for which nobody is called: work that is planned.
 func patient() []Alert {
 	return []Alert{
-		{Name: "GPUMissing", Severity: Warning, Labels: []string{"node"}, For: minutes30, Keep: minutes5,
+		{Name: "GPUMissing", Severity: Warning, Needs: kubeOptional, Labels: []string{"node"}, For: minutes30, Keep: minutes5,
 			Dashboard: nodeDashboard,
 			Parameters: []Parameter{period(7*day, "lookback for GPUs of the node: so long a node with fewer on purpose counts"),
 				number("peers", 0.8, 0.5, 1, "fraction of the nodes with the model, of at least five, that have more")},
@@ -71,9 +72,12 @@ func patient() []Alert {
 				gpusByNode + ") > 4) >= $peers\n    and " + gpusByNode + " > on (cluster, model) group_left () 0.5 * " + gpusOfPeer +
 				"))\n" +
 				`  and on (cluster, node) (max by (cluster, node) (gpu_exporter_source_up{source="nvml"}) == 1)` +
-				"\n" + `  unless on (cluster, node) (max by (cluster, node) (gpu_node_devices{state="detached"}) > 0)`,
+				"\n" + `  unless on (cluster, node) (max by (cluster, node) (gpu_node_devices{state="detached"}) > 0)` + closedNodes,
 			Summary: "A node has fewer GPUs than before, or than its peers.",
-			Description: "{{ $labels.node }} has only " + value3 + " GPUs, in NVML and on the PCI bus together. " +
+			Description: "{{ $labels.node }} has only " + value3 + `{{ with query (printf "max(max_over_time(` + gpusRecord +
+				`{node=%q}[$period])) > sum(node:gpu_device_up:count{node=%q}) or max(node:gpu_device_up:count and on (model) ` +
+				`node:gpu_device_up:count{node=%q})" $labels.node $labels.node $labels.node) }} of {{ . | first | value }}{{ end }}` +
+				" GPUs, in NVML and on the PCI bus together. " +
 				"If none was removed, reboot the node and check power, riser and seating."},
 		// Where the exporter alone finds a fault, that is an alert of its own.
 		{Name: "GPUVerdictsDisagree", Severity: Warning, Labels: append([]string{"only"}, gpuLabels...),

@@ -102,12 +102,9 @@ func (a Alert) Queries() []Query {
 		"GPUXIDApplication": {{"container of the error, for five minutes", "gpu_xid_last_event_info{$gpu,$xid}"}, age, pods},
 		"GPUUncorrectedECC": {{"errors since the driver was loaded", `gpu_ecc_errors_total{$gpu,severity="uncorrected"} > 0`}, verdict,
 			pods},
-		"GPUCorrectedECCRateHigh": {{"errors of a day", `increase(gpu_ecc_errors_total{$gpu,severity="corrected"}[1d]) > 0`},
-			{"temperature of the memory", `gpu_temperature_celsius{$gpu,sensor="memory"}`}},
 		"GPURepairPending": {{"what is pending", `gpu_health_reason_info{$gpu,reason=~".+_pending"}`}, pods},
 		"GPUMemorySparesLow": {{"banks with few spare rows, or retired pages",
 			`gpu_row_remap_banks{$gpu,availability=~"none|low"} > 0 or gpu_retired_pages_total{$gpu}`}},
-		"GPUECCDisabled": {{"mode after the next reset", "gpu_ecc_mode_pending{$gpu}"}, pods},
 		"GPUNVLinkDown": {{"GPUs with the problem", "gpu_health_reason_info{$node,reason=~\"nvlink_down|fabric_.+\"}"},
 			{"state and faults of the fabric", "(gpu_fabric_state{$node} or gpu_fabric_fault{$node} or gpu_fabric_health{$node}) == 1"},
 			{"pods on them", "group by (namespace, pod) (gpu_container_allocation_ratio{$node} and on (node, uuid) " +
@@ -117,9 +114,8 @@ func (a Alert) Queries() []Query {
 		"GPUPCIeDegraded": {{"lanes over those of the slot", "gpu_pcie_link_width{$gpu} / gpu_pcie_link_width_max{$gpu}"},
 			{"generation over that of the slot", "gpu_pcie_link_generation{$gpu} / gpu_pcie_link_generation_max{$gpu}"},
 			{"replays per minute", "rate(gpu_pcie_replays_total{$gpu}[15m]) * 60"}, address},
-		"GPUThermalSlowdown": {limits, heat},
-		"GPUPowerBrake": {{"GPUs of the node with the brake, and how often", limitedRecord + `{$node,reason="hw_power_brake"}`},
-			{"power draw", "gpu_power_watts{$gpu}"}},
+		"GPUHardwareSlowdown": {limits, heat, {"GPUs of the node with the same, and how often", limitedRecord +
+			`{$node,reason=~"hw_.+|thermal"}`}, {"power draw", "gpu_power_watts{$gpu}"}},
 		"GPUTemperatureHigh": {heat, {"limits", "gpu_temperature_limit_celsius{$gpu,$sensor}"}, limits},
 		"GPUSlowWithoutReason": {{"SM clock over its maximum", `gpu_clock_hertz{$gpu,clock="sm"} / gpu_clock_max_hertz{$gpu,clock="sm"}`},
 			{"performance state", "gpu_performance_state{$gpu}"}},
@@ -132,6 +128,9 @@ func (a Alert) Queries() []Query {
 			`topk(10, sum by (namespace, workload_type, workload) (workload:gpu_unused_seconds:rate5m{$namespace,state="idle"}))`}},
 		"GPUAllocatedPodNotRunning": {{"what its containers wait for", "kube_pod_container_status_waiting_reason{$pod} == 1"},
 			{"its GPUs", "sum by (node, uuid) (gpu_container_allocation_ratio{$pod})"}},
+		"GPUJobHung": {{"activity of its GPUs", podRecord + "{$workload} * on (node, uuid) group_left () max by (node, uuid) (" +
+			activityRecord + ")"},
+			{"median of its activity, by half hours", medianRecord + "{$workload}"}},
 		"GPUWorkloadStraggler": {{"the five least active GPUs", "bottomk(5, " + activityRecord +
 			" * on (node, uuid) group_left (namespace, pod) " +
 			"(group by (node, uuid, namespace, pod) (gpu_container_allocation_ratio{$namespace} > 0.99) and on (namespace, pod) " +
@@ -149,10 +148,10 @@ func (a Alert) Queries() []Query {
 			"topk(10, node:gpu_schedulable_devices:sum{$resource} > 0)"}},
 		"GPUCapacityExhausted": {{"requests that wait", "topk(10, namespace:gpu_requests_pending:sum{$resource} > 0)"},
 			{"schedulable devices", "sum(node:gpu_schedulable_devices:sum{$resource})"},
+			{"what is offered", "sum by (resource) (gpu_node_allocatable_devices) > 0"},
 			{"idle GPUs", `topk(10, sum by (namespace) (namespace:gpu_unused_seconds:rate5m{state="idle"}) > 0)`}},
 		"GPUNotOffered": {{"offered", "gpu_node_allocatable_devices{$node}"},
 			{"allocated", "gpu_node_allocated_devices{$node}"}},
-		"GPUResourceNotOffered":    {pending, {"what is offered", "cluster:gpu_allocatable_devices:sum > 0"}},
 		"GPUExporterDown":          {{"target", "up{$job,$instance}"}, ready},
 		"GPUExporterAbsent":        {scraped},
 		"GPUExporterMissingOnNode": {{"its GPUs", `kube_node_status_capacity{$node,resource=~"nvidia_com_.+"}`}, ready},

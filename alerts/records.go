@@ -54,7 +54,7 @@ func Groups() []Group {
 		{Name: "gpu-exporter-activity", Records: append(nodeLevels(activity()), busyPercent(), unattributed()),
 			Interval: seldom},
 		{Name: "gpu-exporter-memory-power", Records: nodeLevels(memoryAndPower()), Interval: seldom},
-		{Name: "gpu-exporter-allocation", Records: slices.Concat(nodeLevels(allocation()), schedulable(), devices(), placement()),
+		{Name: "gpu-exporter-allocation", Records: slices.Concat(nodeLevels(allocation()), []Record{schedulable()}, devices(), placement()),
 			Interval: seldom},
 		{Name: "gpu-exporter-events", Records: events()},
 		{Name: "gpu-exporter-workloads", Records: workloads(), Interval: seldom},
@@ -112,22 +112,41 @@ const workloadRecord = "pod:gpu_workload:info"
 
 // withWorkload joins the workload of pods to a vector.
 func withWorkload(vector string) string {
-	// Backfilled series have no staleness markers: the pod's own name and that of its owner overlap for some minutes,
-	// and one pod must have one row.
-	return "(" + vector + ") * on (" + onPod + ") group_left (workload_type, workload) (topk by (" + onPod + ") (1, " +
-		workloadRecord + `{workload_type!="pod"}) or on (` + onPod + ") " + workloadRecord + `{workload_type="pod"})`
+	return "(" + vector + ") * on (" + onPod + ") group_left (workload_type, workload) " + ownerFirst(onPod, workloadRecord)
+}
+
+// ownerFirst has one row for each pod of a record. Backfilled series have no staleness markers: the pod's own name and that of its
+// owner overlap for some minutes, and two rows are an error of the whole group.
+func ownerFirst(by, record string) string {
+	return "(topk by (" + by + ") (1, " + record + `{workload_type!="pod"}) or on (` + by + ") " + record + `{workload_type="pod"})`
+}
+
+// podRecord has the workload and the model of every pod on every GPU: the join of all quantities of containers.
+const podRecord = "pod:gpu_device_workload:info"
+
+// ofWorkload joins them to a vector of containers.
+func ofWorkload(vector string) string {
+	return "(" + vector + ") * on (" + onContainer + ") group_left (workload_type, workload, model) " +
+		ownerFirst(onContainer, podRecord)
+}
+
+// ofOwners joins those of pods that have an owner.
+func ofOwners(vector string) string {
+	return "(" + vector + ") * on (" + onContainer + ") group_left (workload_type, workload, model) topk by (" + onContainer + ") (1, " +
+		podRecord + `{workload_type!="pod"})`
 }
 
 func by(op string, labels []string, expr string) string {
 	return op + " by (" + strings.Join(append([]string{"cluster"}, labels...), ", ") + ") (" + expr + ")"
 }
 
-// perNode is a quantity that is summed up by node and model, and from there by model.
+// perNode is a quantity that is summed up by node and model, and from there by model where dashboards read each minute of weeks.
 type perNode struct {
 	metric, operation string
 	own               []string // labels of the quantity itself, kept at every level
 	help              string   // what the sum over GPUs means
 	devs              string   // one element per GPU (and own labels)
+	models            bool     // whether the sum by model is a record too
 }
 
 // activity is GPU-time by state, and utilization.
@@ -135,33 +154,33 @@ func activity() []perNode {
 	return []perNode{
 		{"gpu_time_seconds", "rate5m", []string{"state"},
 			"GPUs by state; the sum over all states is the number of GPUs.",
-			"rate(gpu_time_seconds_total[5m])"},
+			"rate(gpu_time_seconds_total[5m])", true},
 		{"gpu_busy_seconds", "rate5m", nil, "Busy GPUs (GPU equivalents); divided by gpu_observed_seconds:rate5m, the utilization.",
-			"rate(gpu_busy_seconds_total[5m])"},
+			"rate(gpu_busy_seconds_total[5m])", false},
 		{"gpu_observed_seconds", "rate5m", nil, "GPUs whose activity was observed.",
-			"rate(gpu_observed_seconds_total[5m])"},
+			"rate(gpu_observed_seconds_total[5m])", false},
 		{"gpu_sm_active_seconds", "rate5m", nil,
 			"GPU equivalents of active SMs (Hopper and newer); divided by gpu_profiled_seconds:rate5m, their activity.",
-			"rate(gpu_sm_active_seconds_total[5m])"},
+			"rate(gpu_sm_active_seconds_total[5m])", false},
 		{"gpu_tensor_active_seconds", "rate5m", nil,
 			"GPU equivalents of active tensor cores, likewise.",
-			"rate(gpu_tensor_active_seconds_total[5m])"},
+			"rate(gpu_tensor_active_seconds_total[5m])", false},
 		{"gpu_profiled_seconds", "rate5m", nil, "GPUs covered by the GPM counters.",
-			"rate(gpu_profiled_seconds_total[5m])"},
+			"rate(gpu_profiled_seconds_total[5m])", false},
 	}
 }
 
 // memoryAndPower are memory, power, and the time with limited clocks.
 func memoryAndPower() []perNode {
 	return []perNode{
-		{"gpu_memory_used_bytes", "sum", nil, "Used device memory.", "gpu_memory_used_bytes"},
-		{"gpu_memory_total_bytes", "sum", nil, "Device memory.", "gpu_memory_total_bytes"},
+		{"gpu_memory_used_bytes", "sum", nil, "Used device memory.", "gpu_memory_used_bytes", false},
+		{"gpu_memory_total_bytes", "sum", nil, "Device memory.", "gpu_memory_total_bytes", false},
 		{"gpu_power_watts", "sum", nil, "Power draw; without an energy counter the driver's average.",
-			"rate(gpu_energy_joules_total[5m]) or on (" + onGPU + ") gpu_power_watts"},
-		{"gpu_power_limit_watts", "sum", nil, "Sum of the enforced power limits.", "gpu_power_limit_watts"},
+			"rate(gpu_energy_joules_total[5m]) or on (" + onGPU + ") gpu_power_watts", true},
+		{"gpu_power_limit_watts", "sum", nil, "Sum of the enforced power limits.", "gpu_power_limit_watts", false},
 		{"gpu_clock_limited_seconds", "rate5m", []string{"reason"},
 			"GPU equivalents with limited clocks; reasons overlap. No series while none is limited.",
-			limitedRecord},
+			limitedRecord, false},
 	}
 }
 
@@ -169,13 +188,13 @@ func memoryAndPower() []perNode {
 func allocation() []perNode {
 	return []perNode{
 		{"gpu_device_up", "count", nil, "GPUs with a known UUID, available or not.",
-			"group by (" + onGPU + ") (gpu_device_up)"},
-		{"gpu_device_up", "sum", nil, "Available GPUs.", "gpu_device_up"},
+			"group by (" + onGPU + ") (gpu_device_up)", false},
+		{"gpu_device_up", "sum", nil, "Available GPUs.", "gpu_device_up", false},
 		{"gpu_allocation", "sum", nil, "Allocated GPUs, including fractions, where the allocation is known.",
-			"gpu_allocation_ratio"},
+			"gpu_allocation_ratio", true},
 		{"gpu_unallocated", "sum", nil, "Unallocated GPUs, including fractions, of those that are available.",
 			"min by (" + onGPU + ") (gpu_device_up) * on (" + onGPU + ") (1 - max by (" + onGPU +
-				") (gpu_allocation_ratio))"},
+				") (gpu_allocation_ratio))", false},
 	}
 }
 
@@ -186,9 +205,9 @@ const (
 )
 
 // schedulable is the number of GPUs on which a pod can be placed, 0 included where the allocation is known.
-func schedulable() []Record {
+func schedulable() Record {
 	// Without a kubelet (Docker, Slurm) there is no number of allocatable devices, and nothing is left out.
-	records := perNode{"gpu_schedulable", "sum", nil, "Schedulable GPUs: wholly unallocated, available and without a problem that " +
+	record := perNode{"gpu_schedulable", "sum", nil, "Schedulable GPUs: wholly unallocated, available and without a problem that " +
 		"requires a repair, not in MIG mode, offered by the kubelet and healthy to it, on a node that is Ready and not cordoned " +
 		"(the last two where kube-state-metrics is scraped). No series where the allocation is unknown.",
 		"min by (" + onGPU + ") (gpu_device_up) and on (" + onGPU + ") max by (" + onGPU +
@@ -196,9 +215,9 @@ func schedulable() []Record {
 			") (gpu_mig_mode) == 1) unless on (" + onGPU + ") " + unhealthy + " unless on (" + onGPU +
 			") (" + healthRecord + `{state!~"degraded|unknown"} or ` + problemRecord + `{problem=~"fabric_.+"})` +
 			" unless on (cluster, node) (" + by("sum", []string{"node"}, "gpu_node_allocatable_devices") +
-			" == 0)" + closedNodes}.levels()
-	records[0].Expr += "\n  or 0 * node:gpu_allocation:sum"
-	return records
+			" == 0)" + closedNodes, false}.levels()[0]
+	record.Expr += "\n  or 0 * node:gpu_allocation:sum"
+	return record
 }
 
 // busyPercent are GPUs by utilization.
@@ -232,9 +251,6 @@ func devices() []Record {
 		{Name: "node:gpu_schedulable_devices:sum", Labels: []string{"node", "resource"},
 			Help: "Those on nodes that are Ready and not cordoned (where kube-state-metrics is scraped).",
 			Expr: "node:gpu_unallocated_devices:sum" + closedNodes},
-		{Name: "cluster:gpu_allocatable_devices:sum", Labels: []string{"resource"},
-			Help: "Allocatable devices.",
-			Expr: by("sum", []string{"resource"}, "gpu_node_allocatable_devices")},
 		{Name: "cluster:gpu_allocated_devices:sum", Labels: []string{"resource"},
 			Help: "Devices allocated to containers.",
 			Expr: by("sum", []string{"resource"}, "gpu_node_allocated_devices")},
@@ -244,7 +260,7 @@ func devices() []Record {
 	}
 }
 
-// nodeLevels returns the records by node and model, and their sums by model.
+// nodeLevels returns the records by node and model, and sums by model.
 func nodeLevels(quantities []perNode) []Record {
 	var out []Record
 	for _, q := range quantities {
@@ -256,11 +272,15 @@ func nodeLevels(quantities []perNode) []Record {
 func (q perNode) levels() []Record {
 	name := func(level string) string { return level + ":" + q.metric + ":" + q.operation }
 	labels := func(l ...string) []string { return append(l, q.own...) }
-	return []Record{
+	records := []Record{
 		{Name: name("node"), Labels: labels("node", "model"), Help: q.help,
 			Expr: by("sum", labels("node", "model"), withModel(q.devs))},
 		{Name: name("model"), Labels: labels("model"), Help: q.help, Expr: by("sum", labels("model"), name("node"))},
 	}
+	if q.models {
+		return records
+	}
+	return records[:1]
 }
 
 // problem is a state of a GPU that needs attention.
@@ -277,8 +297,8 @@ func problems() []problem {
 		{"pcie_narrow", "gpu_pcie_link_width < on (cluster, node) group_left () max by (cluster, node) " +
 			"(gpu_pcie_link_width)"},
 		{"thermal_slowdown",
-			limitedRecord + `{reason=~"thermal|hw_thermal|sw_thermal"} > 0.05`},
-		{"power_brake", limitedRecord + `{reason="hw_power_brake"} > 0.05`},
+			hardwareThermal + " > 0.05"},
+		{"power_brake", powerBrake + " > 0.05"},
 	}
 }
 
@@ -429,6 +449,7 @@ type perWorkload struct {
 	help              string
 	containers        string // one element per container and GPU
 	aggregate         string // sum, max or min
+	namespaces        bool   // whether the sum by namespace is a record too
 }
 
 // workloads are allocation and usage by workload and by namespace.
@@ -448,10 +469,15 @@ func workloads() []Record {
 			" or on (" + onPod + ") label_replace(label_replace(" + pods +
 			`, "workload", "$1", "pod", "(.+)"), "workload_type", "pod", "", "")`,
 	}}
-	return append(out, Record{Name: "workload:gpu_pods:count",
-		Labels: []string{"namespace", "workload_type", "workload"}, Help: "Pods to which GPUs are allocated.",
-		Expr: by("count", []string{"namespace", "workload_type", "workload"},
-			withWorkload("group by ("+onPod+") (gpu_container_allocation_ratio)"))})
+	return append(out, Record{Name: podRecord, Labels: []string{"node", "uuid", "namespace", "pod", "workload_type", "workload", "model"},
+		Help: "Workload of each pod, and model of each GPU that it has or uses.",
+		Expr: withWorkload(withModel("group by (" + onContainer + ") (last_over_time(gpu_container_allocated_seconds_total[10m]) or " +
+			"last_over_time(gpu_container_busy_seconds_total[10m]) or gpu_container_memory_used_bytes or " +
+			"gpu_container_allocation_ratio)"))},
+		Record{Name: "workload:gpu_pods:count",
+			Labels: []string{"namespace", "workload_type", "workload"}, Help: "Pods to which GPUs are allocated.",
+			Expr: by("count", []string{"namespace", "workload_type", "workload"},
+				withWorkload("group by ("+onPod+") (gpu_container_allocation_ratio)"))})
 }
 
 // shared are the GPUs by how many pods they are allocated to, and what is used of shared ones: over hours, each GPU and
@@ -500,11 +526,11 @@ func useAboveRequest() Record {
 func workloadAllocation() []perWorkload {
 	return []perWorkload{
 		{"gpu_allocation", "sum", nil, "Allocated GPUs, including fractions.",
-			"sum by (" + onContainer + ") (gpu_container_allocation_ratio)", "sum"},
+			"sum by (" + onContainer + ") (gpu_container_allocation_ratio)", "sum", true},
 		{"gpu_allocated_seconds", "rate5m", nil, "Allocated GPUs, mean of 5 minutes.",
-			"rate(gpu_container_allocated_seconds_total[5m])", "sum"},
+			"rate(gpu_container_allocated_seconds_total[5m])", "sum", true},
 		{"gpu_power_watts", "sum", nil, "Power attributed to the containers.",
-			"rate(gpu_container_energy_joules_total[5m])", "sum"},
+			"rate(gpu_container_energy_joules_total[5m])", "sum", true},
 	}
 }
 
@@ -512,13 +538,13 @@ func workloadAllocation() []perWorkload {
 func workloadTime() []perWorkload {
 	return []perWorkload{
 		{"gpu_busy_seconds", "rate5m", nil, "Busy GPUs (GPU equivalents), including GPUs that are not allocated to " +
-			"the container.", "rate(gpu_container_busy_seconds_total[5m])", "sum"},
+			"the container.", "rate(gpu_container_busy_seconds_total[5m])", "sum", true},
 		{"gpu_observed_seconds", "rate5m", nil, "GPUs on which the container's activity was observed.",
-			"rate(gpu_container_observed_seconds_total[5m])", "sum"},
+			"rate(gpu_container_observed_seconds_total[5m])", "sum", false},
 		{"gpu_measured_seconds", "rate5m", nil, "Allocated GPUs whose activity was measured; gpu_busy_seconds:rate5m divided by " +
-			"it is busy of measured.", catalog.MeasuredTime("rate", "5m", ""), "sum"},
+			"it is busy of measured.", catalog.MeasuredTime("rate", "5m", ""), "sum", true},
 		{"gpu_unused_seconds", "rate5m", []string{"state"}, "Unused allocated GPUs: gap or idle.",
-			"rate(gpu_container_unused_seconds_total[5m])", "sum"},
+			"rate(gpu_container_unused_seconds_total[5m])", "sum", true},
 	}
 }
 
@@ -536,17 +562,25 @@ func gpuActivity() []Record {
 	return []Record{{Name: activityRecord, Labels: []string{"node", "uuid"},
 		Help: "Activity of each GPU: SM activity, or power over its limit before Hopper.",
 		Expr: rate("gpu_sm_active_seconds_total") + " / (" + rate("gpu_profiled_seconds_total") + " > 0) or on (" + onGPU +
-			") " + rate("gpu_energy_joules_total") + " / max by (" + onGPU + ") (gpu_power_limit_watts)"}}
+			") " + rate("gpu_energy_joules_total") + " / max by (" + onGPU + ") (gpu_power_limit_watts)"},
+		{Name: spinRecord, Labels: []string{"node", "uuid"},
+			Help: "Power over its limit, below 0.4, of GPUs that are busy all the time and do nothing: tensor cores and memory are " +
+				"active " +
+				"for less than 2 %, where that is measured. A kernel that waits for other GPUs does this.",
+			Expr: rate("gpu_energy_joules_total") + " / max by (" + onGPU + ") (gpu_power_limit_watts) < 0.4\n  and on (" + onGPU + ") " +
+				rate("gpu_busy_seconds_total") + " > 0.95 * " + rate("gpu_observed_seconds_total") + "\n  unless on (" + onGPU + ") (" +
+				rate("gpu_tensor_active_seconds_total") + " > 0.02 * " + rate("gpu_profiled_seconds_total") + "\n    or " +
+				rate("gpu_dram_active_seconds_total") + " > 0.02 * " + rate("gpu_profiled_seconds_total") + ")"}}
 }
 
 // workloadGauges are the memory and the last activity of containers.
 func workloadGauges() []perWorkload {
 	return []perWorkload{
-		{"gpu_memory_used_bytes", "sum", nil, "Used device memory.", "gpu_container_memory_used_bytes", "sum"},
+		{"gpu_memory_used_bytes", "sum", nil, "Used device memory.", "gpu_container_memory_used_bytes", "sum", false},
 		{"gpu_memory_used_bytes", "max", nil, "Maximum device memory used by one container on one GPU.",
-			"gpu_container_memory_used_bytes", "max"},
+			"gpu_container_memory_used_bytes", "max", false},
 		{"gpu_last_busy_timestamp_seconds", "max", nil, "Unix time at which any of the containers was last busy.",
-			"gpu_container_last_busy_timestamp_seconds", "max"},
+			"gpu_container_last_busy_timestamp_seconds", "max", false},
 	}
 }
 
@@ -556,9 +590,9 @@ func workloadActivity() []perWorkload {
 		", container) (" + catalog.MeasuredTime("rate", "5m", "") + ") > 0)"
 	return []perWorkload{
 		{"gpu_busy", "ratio_max", nil, "Busy of measured of the busiest container on a GPU; above 1 where it uses more than its " +
-			"share.", ratio, "max"},
-		{"gpu_activity", "ratio_max", nil, "Activity of the most active whole GPU of the workload.", activityOfWhole, "max"},
-		{"gpu_activity", "ratio_min", nil, "Activity of the least active whole GPU of the workload.", activityOfWhole, "min"},
+			"share.", ratio, "max", false},
+		{"gpu_activity", "ratio_max", nil, "Activity of the most active whole GPU of the workload.", activityOfWhole, "max", false},
+		{"gpu_activity", "ratio_min", nil, "Activity of the least active whole GPU of the workload.", activityOfWhole, "min", false},
 	}
 }
 
@@ -575,19 +609,29 @@ func (q perWorkload) levels() []Record {
 	workload := append([]string{"namespace", "workload_type", "workload", "model"}, q.own...)
 	namespace := append([]string{"namespace", "model"}, q.own...)
 	name := q.metric + ":" + q.operation
-	return []Record{
+	records := []Record{
 		{Name: "workload:" + name, Labels: workload, Help: q.help,
-			Expr: by(q.aggregate, workload, withWorkload(withModel(q.containers)))},
+			Expr: by(q.aggregate, workload, ofWorkload(q.containers))},
 		{Name: "namespace:" + name, Labels: namespace, Help: q.help,
 			Expr: by(q.aggregate, namespace, "workload:"+name)},
 	}
+	if q.namespaces {
+		return records
+	}
+	return records[:1]
 }
 
 // The records of half hours that alerts read.
 const (
-	nvlinksRecord = "gpu:gpu_nvlink_links:max30m"
-	widthRecord   = "gpu:gpu_pcie_link_width:max30m"
-	gpusRecord    = "node:gpu_devices:min30m"
+	nvlinksRecord  = "gpu:gpu_nvlink_links:max30m"
+	widthRecord    = "gpu:gpu_pcie_link_width:max30m"
+	gpusRecord     = "node:gpu_devices:min30m"
+	spinRecord     = "gpu:gpu_spinning:ratio5m"
+	requestsRecord = "pod:gpu_requests:sum"
+	waitingRecord  = "pod:gpu_requests_waiting:sum"
+	withoutRecord  = "node:gpu_without_exporter:count"
+	targetRecord   = "node:gpu_exporter_target:info30m"
+	medianRecord   = "workload:gpu_activity:ratio_p50_30m"
 )
 
 // halfHours keeps what boards add up and alerts look up over days: a sample every half hour instead of one a minute. Weeks of ten
@@ -604,13 +648,12 @@ func halfHours() []Record {
 		seconds("gpu_busy_seconds", "Busy GPU-seconds."),
 		seconds("gpu_measured_seconds", "Allocated GPU-seconds whose activity was measured."),
 		seconds("gpu_unused_seconds", "Unused allocated GPU-seconds."),
-		{Name: "workload:gpu_unknown_seconds:increase30m", Labels: labels,
-			Help: "Allocated GPU-seconds that were not measured.",
-			Expr: "clamp_min(workload:gpu_allocated_seconds:increase30m - (workload:gpu_busy_seconds:increase30m" +
-				" + workload:gpu_unused_seconds:increase30m or 0 * workload:gpu_allocated_seconds:increase30m), 0)"},
 		{Name: "workload:gpu_busy:ratio_p95_30m", Labels: labels,
 			Help: "95th percentile of busy of measured of the busiest container.",
 			Expr: by("max", labels, "quantile_over_time(0.95, workload:gpu_busy:ratio_max[30m])")},
+		{Name: medianRecord, Labels: labels,
+			Help: "Median of the activity of the most active whole GPU, of 30 minutes.",
+			Expr: by("max", labels, "quantile_over_time(0.5, workload:gpu_activity:ratio_max[30m])")},
 		{Name: "workload:gpu_memory_used_bytes:max30m", Labels: labels,
 			Help: "Maximum device memory used by one container on one GPU, of 30 minutes.",
 			Expr: by("max", labels, "max_over_time(workload:gpu_memory_used_bytes:max[30m])")},
@@ -627,6 +670,9 @@ func maxima() []Record {
 		{Name: widthRecord, Labels: gpu,
 			Help: "Maximum number of PCIe lanes.",
 			Expr: by("max", gpu, "max_over_time(gpu_pcie_link_width[30m])")},
+		{Name: targetRecord, Labels: []string{"node", "job", "instance"},
+			Help: "Node that a target of the exporter reported.",
+			Expr: by("group", []string{"node", "job", "instance"}, "last_over_time(gpu_exporter_build_info[30m])")},
 		{Name: gpusRecord, Labels: []string{"node"},
 			Help: "Minimum number of GPUs.",
 			// Where a backend does not mark the end of series, GPUs that a driver names by their UUID stand beside their PCI
@@ -635,27 +681,22 @@ func maxima() []Record {
 	}
 }
 
-// requests are the devices that pods request. kube-state-metrics keeps the requests of finished pods, so the phase
+// requests are the devices that pods request, and their claims. kube-state-metrics keeps the requests of finished pods, so the phase
 // decides.
 func requests() []Record {
-	inPhase := func(phases string) string {
-		return `kube_pod_container_resource_requests{resource=~"nvidia_com_.+"} * on (cluster, namespace, pod) group_left () ` +
-			`max by (cluster, namespace, pod) (kube_pod_status_phase{phase=~"` + phases + `"} == 1)`
-	}
 	labels := []string{"namespace", "resource"}
 	return []Record{
-		{Name: "namespace:gpu_requests:sum", Labels: labels, Needs: kubeStateMetrics,
-			Help: "Devices requested by pods, including pending ones.",
-			Expr: by("sum", labels, inPhase("Pending|Running"))},
+		{Name: requestsRecord, Labels: append([]string{"pod", "phase"}, labels...), Needs: kubeStateMetrics,
+			Help: "Devices requested by pods that are pending or running, and their claims.",
+			Expr: requested + " * on (cluster, namespace, pod) group_left (phase)\n  " +
+				`max by (cluster, namespace, pod, phase) (kube_pod_status_phase{phase=~"Pending|Running"} == 1)`},
+		{Name: waitingRecord, Labels: append([]string{"pod"}, labels...), Needs: kubeStateMetrics,
+			Help: "Devices requested by pods that wait for a node; one that pulls its image has its devices.",
+			Expr: "sum without (phase) (" + requestsRecord + `{phase="Pending"}) unless on (cluster, namespace, pod) ` +
+				`kube_pod_status_scheduled{condition="true"} == 1`},
 		{Name: "namespace:gpu_requests_pending:sum", Labels: labels, Needs: kubeStateMetrics,
 			Help: "Devices requested by pending pods.",
-			Expr: by("sum", labels, inPhase("Pending"))},
-		{Name: "cluster:gpu_requests:sum", Labels: []string{"resource"}, Needs: kubeStateMetrics,
-			Help: "Devices requested by pods, including pending ones.",
-			Expr: by("sum", []string{"resource"}, "namespace:gpu_requests:sum")},
-		{Name: "cluster:gpu_requests_pending:sum", Labels: []string{"resource"}, Needs: kubeStateMetrics,
-			Help: "Devices requested by pending pods.",
-			Expr: by("sum", []string{"resource"}, "namespace:gpu_requests_pending:sum")},
+			Expr: by("sum", labels, requestsRecord+`{phase="Pending"}`)},
 	}
 }
 
@@ -680,15 +721,21 @@ func readings() []Record {
 
 // self is the state of the exporters.
 func self() []Record {
+	const exporters = "topk by (cluster, node) (1, group by (cluster, node, version) (gpu_exporter_build_info))"
 	return []Record{
-		{Name: "cluster:gpu_nodes:count", Help: "Nodes whose exporter is scraped.",
-			Expr: by("count", nil, by("group", []string{"node"}, "gpu_exporter_build_info"))},
-		{Name: "cluster:gpu_exporter_version:count", Labels: []string{"version"}, Help: "Exporters by version.",
-			Expr: by("count", []string{"version"},
-				by("group", []string{"node", "version"}, "gpu_exporter_build_info"))},
-		{Name: "cluster:gpu_driver_version:count", Labels: []string{"driver_version"}, Help: "Nodes by driver version.",
-			Expr: by("count", []string{"driver_version"},
-				by("group", []string{"node", "driver_version"}, "gpu_driver_info"))},
+		{Name: "cluster:gpu_nodes:count", Labels: []string{"version", "driver_version"},
+			Help: "Nodes whose exporter is scraped, by its version and the driver's; empty without a driver.",
+			// For some minutes after an upgrade a node may have two versions, where a backend does not mark the end of series.
+			Expr: by("count", []string{"version", "driver_version"}, "group by (cluster, node, driver_version) (gpu_driver_info) * on "+
+				"(cluster, node) group_left (version) "+exporters+"\n    or on (cluster, node) "+exporters)},
+		{Name: withoutRecord, Labels: []string{"node"}, Needs: kubeStateMetrics,
+			Help: "GPUs of a node that is Ready and not cordoned, and whose exporter is not there: not with another " +
+				"cluster's name, nor as " +
+				"a target that is down.",
+			Expr: `sum by (cluster, node) (kube_node_status_capacity{resource=~"` + resourceRE + `"}) > 0
+  unless on (cluster, node) gpu_exporter_build_info
+  unless on (cluster, node) ` + nodeOfTarget(targets) + `
+  unless on (node) (gpu_exporter_build_info unless on (cluster, node) kube_node_status_capacity)` + closedNodes},
 		{Name: "cluster:gpu_exporter_sources_down:sum", Labels: []string{"source"},
 			Help: "Exporters whose data source is down, without kernel logs that were never readable.",
 			Expr: by("sum", []string{"source"}, "1 - gpu_exporter_source_up unless on (cluster, node, source) "+catalog.NeverRead(""))},

@@ -93,6 +93,26 @@ func (c Config) AlertRules() ([]RuleGroup, error) {
 	return out, nil
 }
 
+// Closing is the end of the description: whose pods are on the GPU or node, and the cluster.
+func (a *Alert) Closing(clusterLabel string) string {
+	return whose(a.Labels) + "{{ with $labels." + clusterLabel + " }} Cluster: {{ . }}.{{ end }}"
+}
+
+// whose writes the template of the pods on the GPU that an alert is about, or of how many there are on its node.
+func whose(labels []string) string {
+	const pods = "group by (namespace, pod) (gpu_container_allocation_ratio{"
+	switch has := func(l string) bool { return slices.Contains(labels, l) }; {
+	case has("pod") || !has("node"):
+		return ""
+	case has("uuid"):
+		return `{{ with query (printf "` + pods + `node=%q,uuid=%q})" $labels.node $labels.uuid) }} Pods on it: ` +
+			`{{ if gt (len .) 4 }}{{ len . }}{{ else }}{{ range $i, $p := sortByLabel "pod" . }}{{ if $i }}, {{ end }}` +
+			`{{ label "namespace" $p }}/` +
+			`{{ label "pod" $p }}{{ end }}{{ end }}.{{ end }}`
+	}
+	return `{{ with query (printf "` + pods + `node=%q})" $labels.node) }} Pods with GPUs on the node: {{ len . }}.{{ end }}`
+}
+
 // lookup writes the template that reads a label of the alert.
 func lookup(label string) string { return "{{ $labels." + label + " | urlquery }}" }
 
@@ -107,6 +127,7 @@ func (c Config) rule(a Alert, o Override) Rule {
 		}
 		description = strings.ReplaceAll(description, "$"+k.Name, value)
 	}
+	description += a.Closing(c.ClusterLabel)
 	link := strings.TrimSuffix(c.DashboardURL, "/") + "/d/" + a.Dashboard.UID
 	sep := "?"
 	if a.Name != "GPUExporterAbsent" { // what is not there has no cluster

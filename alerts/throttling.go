@@ -1,30 +1,30 @@
 package alerts
 
+// What limits clocks to protect the hardware; some drivers report one thermal reason for hardware and software. That the driver
+// lowers clocks below the limit by itself is regulation.
+const (
+	hardwareThermal = "(" + limitedRecord + `{reason="hw_thermal"} or ` + limitedRecord + `{reason="thermal"} unless on (` + onGPU +
+		`) gpu_clock_limited_seconds_total{reason="hw_thermal"})`
+	powerBrake = limitedRecord + `{reason="hw_power_brake"}`
+)
+
 func throttling() []Alert {
-	limited := func(reason string) string {
-		return "max" + byGPU + "(" + limitedRecord + `{reason="` + reason + `"})`
-	}
 	clocks := withModel("max" + byGPU + `(avg_over_time(gpu_clock_hertz{clock="sm"}[15m]))`)
-	part := func(v float64, what string) []Parameter { return []Parameter{number("fraction", v, 0.001, 0.99, what)} }
+	as := func(reason, limited string) string {
+		return "label_replace(max" + byGPU + "(" + limited + `) > $fraction, "reason", "` + reason + `", "", "")`
+	}
 	return []Alert{
-		{Name: "GPUThermalSlowdown", Severity: Warning, Labels: gpuLabels, For: minutes5, Keep: minutes10,
-			Dashboard:  gpuDashboard,
-			Parameters: part(0.05, "fraction of time in which the hardware limited clocks"),
-			// Some drivers report one thermal reason for hardware and software.
-			Expr: limited("hw_thermal") + " > $fraction\n  or (" + limited("thermal") + " > $fraction unless on (" +
-				onGPU + `) gpu_clock_limited_seconds_total{reason="hw_thermal"})`,
-			Summary: "Thermal slowdown of a GPU by its hardware.",
-			Description: atGPU + " was in thermal slowdown for " + asPercent + " of the time. " +
+		{Name: "GPUHardwareSlowdown", Severity: Warning, Labels: append([]string{"reason"}, gpuLabels...), For: minutes5, Keep: minutes10,
+			Dashboard: gpuDashboard,
+			Parameters: []Parameter{number("fraction", 0.05, 0.001, 0.99,
+				"fraction of time in which the hardware limited clocks")},
+			Expr:    as("thermal", hardwareThermal) + "\n  or " + as("power_brake", powerBrake),
+			Summary: "The hardware limits the clocks of a GPU to protect it.",
+			Description: atGPU + " was in {{ if eq $labels.reason \"thermal\" }}thermal slowdown for " + asPercent + " of the time. " +
 				"Check fans, airflow, filters and inlet temperature first, then the GPU's heat sink; drain the node " +
-				"until it has cooled down."},
-		{Name: "GPUPowerBrake", Severity: Warning, Labels: gpuLabels, For: minutes5, Keep: minutes10,
-			Dashboard:  gpuDashboard,
-			Parameters: part(0.05, "fraction of time in which the power brake was active"),
-			Expr:       limited("hw_power_brake") + " > $fraction",
-			Summary:    "External power brake on a GPU.",
-			Description: "The external power brake limited " + atGPU + " for " + asPercent + " of the time. " +
+				"until it has cooled down.{{ else }}power brake slowdown for " + asPercent + " of the time. " +
 				"The power supply of node or rack is at its limit or lost a unit: check the BMC's power readings and " +
-				"redundancy."},
+				"redundancy.{{ end }}"},
 		{Name: "GPUTemperatureHigh", Severity: Warning, Labels: append([]string{"sensor"}, gpuLabels...), For: minutes10,
 			Keep: minutes10, Dashboard: gpuDashboard,
 			Parameters: []Parameter{number("margin", 2, 0, 40, "degrees below the limit")},

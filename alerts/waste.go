@@ -47,6 +47,24 @@ func gangs() string {
 	return strings.Join(names, "|")
 }
 
+// hung are workloads of ranks that spin, without one that works, and not as always. Where activity is not measured, there must be a
+// history.
+func hung() string {
+	const (
+		workload = "cluster, namespace, workload_type, workload"
+		whole    = "group by (" + onContainer + ") (gpu_container_allocation_ratio > 0.99)"
+	)
+	count := func(which string) string {
+		return "count by (" + workload + ") (" + ofOwners(whole+which) + ")"
+	}
+	median := "quantile_over_time(0.5, " + medianRecord + "[1d] offset 30m)"
+	return count(" and on ("+onGPU+") "+spinRecord) + " > 1\n  unless on (" + workload + ") " +
+		count(" and on ("+onGPU+") sum by ("+onGPU+") (rate(gpu_busy_seconds_total[5m])) > 0.05 unless on ("+onGPU+") "+spinRecord) +
+		"\n  unless on (" + workload + ") workload:gpu_activity:ratio_max >= $before * " + median +
+		"\n  and on (" + workload + ") (" + count(" and on ("+onGPU+") gpu_profiled_seconds_total") + "\n    or on (" + workload + ") " +
+		median + ")\n  and on (" + workload + `) workload:gpu_pods:count{workload_type=~"(?i:` + gangs() + `)"}`
+}
+
 func waste() []Alert {
 	podDashboard := Dashboard{dashboardWorkload, []string{"namespace", "pod"}}
 	const workload = "cluster, namespace, workload_type, workload"
@@ -79,6 +97,15 @@ func waste() []Alert {
 			Description: atPod + " is {{ $labels.state }} with " + value3 + " allocated GPUs. " +
 				"Check kubectl describe pod for an image pull error, a crash loop or a pod that does not terminate; " +
 				"fix or delete it."},
+		{Name: "GPUJobHung", Severity: Warning, Labels: []string{"namespace", "workload_type", "workload"}, For: minutes15,
+			Keep: minutes10, Expr: hung(), Dashboard: Dashboard{dashboardWorkload, []string{"namespace", "workload"}},
+			Parameters: []Parameter{number("before", 0.45, 0.05, 0.95, "activity from which it works, over the median of the day before")},
+			Summary:    "A job is busy and does no work.",
+			Description: "The kernels of " + value3 + " GPUs of {{ $labels.workload_type }} " +
+				"{{ $labels.namespace }}/{{ $labels.workload }} " +
+				"run all the time at low power, and no other GPU of it works: its ranks wait for each other, most likely in a hung " +
+				"collective. Ask its owner; look at the log of each rank for the one that stopped first (py-spy dump, NCCL's " +
+				"flight recorder), check XIDs and links of its GPUs, then restart the job from its checkpoint."},
 		{Name: "GPUWorkloadStraggler", Severity: Info,
 			Labels: []string{"namespace", "workload_type", "workload", "model"}, For: minutes30, Keep: minutes10,
 			Parameters: []Parameter{number("spread", 0.3, 0.05, 0.99,

@@ -26,8 +26,8 @@ type Collector struct {
 	mu       sync.Mutex // guards what follows
 	known    []series   // cached series of each row
 	caches   []*labelCache
-	building uint64 // counts readings of rows
-	piece    []byte // of the last page, for the next; nil while a page is written
+	building uint64    // counts readings of rows
+	pieces   sync.Pool // of *[]byte, of pages that were written
 }
 
 // New returns a Collector of the rows over the View that latest returns. latest must be cheap and safe for concurrent

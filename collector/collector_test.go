@@ -95,7 +95,9 @@ func TestBrokenSeriesCostOnlyThemselves(t *testing.T) {
 			Labels:    []string{"a"},
 			Read:      func(_ *gpu.View, e catalog.Emit) { emit(e) }}
 	}
-	c := newCollector(t, catalogtest.FullView, []catalog.Family{
+	other := row("gpu_other", func(e catalog.Emit) { e(1, ""); e(2, "x") }) // other exporters leave out empty labels
+	other.Scope = catalog.ScopeCompat
+	c := newCollector(t, catalogtest.FullView, []catalog.Family{other,
 		row("gpu_twice", func(e catalog.Emit) { e(1, "n", "x"); e(2, "n", "x"); e(3, "n", "y") }),
 		row("gpu_short", func(e catalog.Emit) { e(1, "n") }),
 		row("gpu_bytes", func(e catalog.Emit) { e(1, "n", "\xff\xfe"); e(2, "n", "ok\n\"") }),
@@ -108,13 +110,19 @@ func TestBrokenSeriesCostOnlyThemselves(t *testing.T) {
 # TYPE gpu_bytes gauge
 gpu_bytes{a="` + "\uFFFD" + `",node="n"} 1
 gpu_bytes{a="ok␊\"",node="n"} 2
+# HELP gpu_other X.
+# TYPE gpu_other gauge
+gpu_other 1
+gpu_other{a="x"} 2
 # HELP gpu_twice X.
 # TYPE gpu_twice gauge
 gpu_twice{a="x",node="n"} 1
 gpu_twice{a="y",node="n"} 3
 `
-	if got := text(t, families); got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
+	var page strings.Builder
+	failed := c.WriteText(&page, false, nil)
+	if got := text(t, families); got != want || page.String() != want || failed == nil || failed.Error() != err.Error() {
+		t.Errorf("got\n%s\nand, with %v,\n%s\nwant\n%s", got, failed, &page, want)
 	}
 }
 
@@ -125,16 +133,21 @@ func TestNativeHistogramSpans(t *testing.T) {
 		ReadHistogram: func(_ *gpu.View, emit catalog.EmitHistogram) {
 			emit(gpu.Histogram{Count: 10, Sum: 1.5, Zero: 1, Buckets: []gpu.Bucket{{Index: -5, Count: 2},
 				{Index: -4, Count: 3}, {Index: 7, Count: 4}}}, "n")
+			emit(gpu.Histogram{}, "empty")
 		}}}
 	families, err := newCollector(t, catalogtest.FullView, rows).Gather()
 	must.OK(t, err)
 	h := families[0].Metric[0].Histogram
-	if h.GetSchema() != gpu.HistogramSchema || h.GetZeroCount() != 1 || h.GetSampleCount() != 10 {
+	if h.GetSchema() != gpu.HistogramSchema || h.GetZeroCount() != 1 || h.GetSampleCount() != 10 ||
+		families[0].GetUnit() != "seconds" {
 		t.Errorf("head is wrong: %v", h)
 	}
 	if len(h.PositiveSpan) != 2 || h.PositiveSpan[0].GetOffset() != -5 || h.PositiveSpan[0].GetLength() != 2 ||
 		h.PositiveSpan[1].GetOffset() != 10 || h.PositiveSpan[1].GetLength() != 1 {
 		t.Errorf("spans are wrong: %v", h.PositiveSpan)
+	}
+	if empty := families[0].Metric[1].Histogram.PositiveSpan; len(empty) != 1 || empty[0].Offset == nil || empty[0].Length == nil {
+		t.Errorf("an empty one looks like a classic histogram: %v", empty)
 	}
 	if d := h.PositiveDelta; len(d) != 3 || d[0] != 2 || d[1] != 1 || d[2] != 1 {
 		t.Errorf("deltas are wrong: %v", d)

@@ -18,8 +18,15 @@ const pieceSize = 32 << 10
 // latest View and more, both in the order of names. The error is that of out, and Gather's; the page is complete but for
 // the series that it names.
 func (c *Collector) WriteText(out io.Writer, openMetrics bool, more []*dto.MetricFamily) error {
-	p := &textPage{out: out, openMetrics: openMetrics, piece: c.takePiece()}
-	defer func() { c.returnPiece(p.piece) }()
+	piece, ok := c.pieces.Get().(*[]byte)
+	if !ok {
+		piece = new([]byte)
+	}
+	p := &textPage{out: out, openMetrics: openMetrics, piece: (*piece)[:0]}
+	defer func() {
+		*piece = p.piece
+		c.pieces.Put(piece)
+	}()
 	p.reader = newReader(p.value, p.histogram)
 	var errs []error
 	upTo := func(name string) {
@@ -41,24 +48,6 @@ func (c *Collector) WriteText(out io.Writer, openMetrics bool, more []*dto.Metri
 	}
 	p.flush(0)
 	return errors.Join(append(errs, err, p.failed)...)
-}
-
-// takePiece returns an empty piece: that of the last page, or a new one while another page is written.
-func (c *Collector) takePiece() []byte {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	piece := c.piece
-	c.piece = nil
-	if piece == nil {
-		piece = make([]byte, 0, pieceSize+pieceSize/4)
-	}
-	return piece
-}
-
-func (c *Collector) returnPiece(piece []byte) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.piece = piece[:0]
 }
 
 // textPage is a page that is being written.

@@ -8,29 +8,29 @@ func capacityDashboard() Dashboard {
 	seconds := func(matchers ...string) string { return records("model:gpu_time_seconds:rate5m", m, matchers...) }
 	schedulable := records("node:gpu_schedulable:sum", m)
 	workload := "cluster, namespace, workload_type, workload"
+	requested := `pod:gpu_requests:sum{<cluster>, phase="Pending"}`
 	pendingPods := `max by (cluster, namespace, pod) (kube_pod_status_phase{<cluster>, phase="Pending"} == 1)`
 	return Dashboard{
 		UID: "gpu-capacity", Title: "GPU / Capacity and waste",
 		Question: "Are there enough GPUs, and how are they used?",
-		Vars:     []Variable{datasourceVariable(), clusterVariable("model:gpu_device_up:count"), modelVariable()},
+		Vars:     []Variable{datasourceVariable(), clusterVariable("node:gpu_device_up:count"), modelVariable()},
 		From:     "now-24h",
 		Rows: []Row{
 			{Lines: []Line{line(4,
-				stat(3, "GPUs", Number, total("", records("model:gpu_device_up:count", m)),
+				stat(3, "GPUs", Number, total("", records("node:gpu_device_up:count", m)),
 					"All GPUs that were reported, available or not."),
-				stat(3, "Available", Number, total("", records("model:gpu_device_up:sum", m)), "Available GPUs."),
+				stat(3, "Available", Number, total("", records("node:gpu_device_up:sum", m)), "Available GPUs."),
 				stat(3, "Allocated", Number, total("", records("model:gpu_allocation:sum", m)),
 					"Allocated GPUs, including fractions.").digits(1),
-				stat(3, "Utilization", Ratio, over("", records("model:gpu_busy_seconds:rate5m", m),
-					records("model:gpu_observed_seconds:rate5m", m)),
+				stat(3, "Utilization", Ratio, over("", records("node:gpu_busy_seconds:rate5m", m),
+					records("node:gpu_observed_seconds:rate5m", m)),
 					"Mean utilization of the GPUs whose activity is observed, the last 5 minutes.").between(0,
 					1).at(usedSteps()...),
 				stat(3, "Schedulable", Number, total("", schedulable), catalog.Schedulable.Sentence()+" Whole GPUs."),
 				stat(3, "Max. block", Number, "max("+total("cluster, node", schedulable)+")",
 					"Maximum of schedulable GPUs on one node: a pod that requests more cannot be placed."),
 				stat(3, "Pending", Number, orZero("count(sum by (cluster, namespace, pod) "+
-					"(kube_pod_container_resource_requests{<cluster>, resource=~\"nvidia_com_.+\"} * on (cluster, namespace, pod) "+
-					"group_left () "+pendingPods+"))", "cluster:gpu_requests:sum{<cluster>}"),
+					"("+requested+"))", "pod:gpu_requests:sum{<cluster>}"),
 					"Pending pods that request GPUs; needs kube-state-metrics.").at(warnIfAny()...),
 				stat(3, "In 14 days", Number,
 					"sum(clamp_min(predict_linear(model:gpu_allocation:sum{<model>}[7d], 1209600), 0) and on "+
@@ -116,21 +116,17 @@ func capacityDashboard() Dashboard {
 						label("namespace", "Namespace").to(toNamespace()), label("pod", "Pod"),
 						label("resource", "Resource"),
 						value("Devices", Number,
-							`sum by (cluster, namespace, pod, resource) `+
-								`((kube_pod_container_resource_requests{<cluster>, resource=~"nvidia_com_.+"}) * on `+
-								`(cluster, namespace, pod) group_left () `+pendingPods+")"),
+							"sum by (cluster, namespace, pod, resource) ("+requested+")"),
 						value("Unschedulable", Plain,
 							`max by (cluster, namespace, pod, resource) `+
-								`((kube_pod_container_resource_requests{<cluster>, resource=~"nvidia_com_.+"} > `+
-								`bool 0) * on (cluster, namespace, pod) group_left () max by (cluster, `+
+								`((`+requested+` > bool 0) * on (cluster, namespace, pod) group_left () max by (cluster, `+
 								`namespace, pod) (kube_pod_status_unschedulable{<cluster>}))`).mapped(yesNo("yes", Red, "no", Gray)...),
 						value("Pending since", When,
 							`1000 * max by (cluster, namespace, pod, resource) `+
-								`((kube_pod_container_resource_requests{<cluster>, resource=~"nvidia_com_.+"} > `+
-								`bool 0) * on (cluster, namespace, pod) group_left () (max by (cluster, `+
+								`((`+requested+` > bool 0) * on (cluster, namespace, pod) group_left () (max by (cluster, `+
 								`namespace, pod) (kube_pod_created{<cluster>}) * on (cluster, namespace, `+
 								`pod) `+pendingPods+"))")).called(
-						"No pod that requests GPUs is pending, or kube-state-metrics is not scraped.")),
+						"No pod that requests GPUs is pending, or the rules are not loaded, or kube-state-metrics is not scraped.")),
 				line(8,
 					series(12, "Allocated and busy GPUs", Number,
 						"Allocated, busy and available GPUs, and those of the same time a week before. Requests are in devices "+
@@ -138,7 +134,7 @@ func capacityDashboard() Dashboard {
 							"they are beside it.",
 						q("allocated", total("", records("model:gpu_allocation:sum", m))),
 						q("busy", total("", seconds(`state="busy"`))),
-						q("available", total("", records("model:gpu_device_up:sum", m))),
+						q("available", total("", records("node:gpu_device_up:sum", m))),
 						q("allocated a week before", total("", records("model:gpu_allocation:sum", m)+" offset 1w")),
 						q("busy a week before", total("", seconds(`state="busy"`)+" offset 1w"))).from(0),
 					series(12, "Devices by resource over time", Number,
@@ -146,13 +142,14 @@ func capacityDashboard() Dashboard {
 						q("{{resource}} schedulable",
 							total("resource", records("node:gpu_schedulable_devices:sum", "<cluster>"))),
 						q("{{resource}} pending",
-							total("resource", "cluster:gpu_requests_pending:sum{<cluster>}"))).from(0)),
+							total("resource", "namespace:gpu_requests_pending:sum{<cluster>}"))).from(0)),
 				line(9,
 					table(24, "Devices by resource", "Resource",
 						"Allocatable and allocated devices, as reported by the kubelet.", label("cluster", "Cluster"),
 						label("resource", "Resource"),
 						value("Allocatable", Number,
-							total("cluster, resource", records("cluster:gpu_allocatable_devices:sum", "<cluster>"))),
+							total("cluster, resource", records("cluster:gpu_allocated_devices:sum", "<cluster>"))+" + "+
+								total("cluster, resource", records("node:gpu_unallocated_devices:sum", "<cluster>"))),
 						value("Allocated", Number,
 							total("cluster, resource", records("cluster:gpu_allocated_devices:sum", "<cluster>"))),
 						value("Unallocated", Number,
@@ -160,7 +157,7 @@ func capacityDashboard() Dashboard {
 						value("Schedulable", Number,
 							total("cluster, resource", records("node:gpu_schedulable_devices:sum", "<cluster>"))),
 						value("Pending", Number,
-							total("cluster, resource", records("cluster:gpu_requests_pending:sum", "<cluster>"))))),
+							total("cluster, resource", records("namespace:gpu_requests_pending:sum", "<cluster>"))))),
 				line(8,
 					table(24, "Quotas", "-Used of quota", "Quotas for GPU requests; needs kube-state-metrics.",
 						label("cluster", "Cluster"), label("namespace", "Namespace").to(toNamespace()),

@@ -52,6 +52,20 @@ func All() []Dashboard {
 	}
 }
 
+// Without returns the dashboard without the panels of these titles.
+func (b Dashboard) Without(titles ...string) Dashboard {
+	b.Rows = slices.Clone(b.Rows)
+	for i := range b.Rows {
+		b.Rows[i].Lines = slices.Clone(b.Rows[i].Lines)
+		for j, l := range b.Rows[i].Lines {
+			b.Rows[i].Lines[j].Panels = slices.DeleteFunc(slices.Clone(l.Panels), func(p Panel) bool {
+				return slices.Contains(titles, p.title)
+			})
+		}
+	}
+	return b
+}
+
 // everyPanel calls f for each panel in the order of the dashboard, which is the order of the ids.
 func (b Dashboard) everyPanel(f func(Panel)) {
 	for _, r := range b.Rows {

@@ -206,7 +206,11 @@ func notWellUsed(by, busyOfMeasured string) string {
 }
 
 func unmeasured(by, selector string) string {
-	return total(by, kept(records("workload:gpu_unknown_seconds:increase30m", selector)))
+	of := func(metric string) string {
+		return total(by, kept(records("workload:gpu_"+metric+"_seconds:increase30m", selector)))
+	}
+	allocated := of("allocated")
+	return "clamp_min(" + allocated + " - (" + of("busy") + " + " + of("unused") + " or 0 * " + allocated + "), 0)"
 }
 
 // events sums a recording rule of five-minute increases over the range that is shown.

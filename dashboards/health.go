@@ -82,7 +82,7 @@ func healthDashboard() Dashboard {
 					series(12, "Clock limit time", Number,
 						"GPUs with limited clocks (GPU equivalents), by reason; reasons overlap. Power cap is normal "+
 							"under load.", q("{{reason}}",
-							total("reason", records("model:gpu_clock_limited_seconds:rate5m", c)))).from(0).called(
+							total("reason", records("node:gpu_clock_limited_seconds:rate5m", c)))).from(0).called(
 						"No clocks are limited, or the rules are not loaded."),
 					table(12, "Nodes with limited clocks", "-Limited GPUs",
 						"Nodes with clocks limited by temperature, power brake or board limit.",
@@ -101,11 +101,11 @@ func healthDashboard() Dashboard {
 				table(8, "Driver versions", "-Nodes", "Nodes by driver version.", label("cluster", "Cluster"),
 					label("driver_version", "Driver"),
 					value("Nodes", Number, total("cluster, driver_version",
-						records("cluster:gpu_driver_version:count", c)))),
+						records("cluster:gpu_nodes:count", c)))),
 				table(8, "Exporter versions", "-Nodes", "Nodes by exporter version.", label("cluster", "Cluster"),
 					label("version", "Exporter"),
 					value("Nodes", Number, total("cluster, version",
-						records("cluster:gpu_exporter_version:count", c))))),
+						records("cluster:gpu_nodes:count", c))))),
 				line(7,
 					series(12, "Scraped nodes", Number,
 						"Nodes whose exporter is scraped. A decrease: nodes, exporters or scrapes were lost, and all "+

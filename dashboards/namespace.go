@@ -46,7 +46,7 @@ func namespaceDashboard() Dashboard {
 					1).at(fullSteps()...),
 				stat(3, "Pending", Number,
 					orZero(total("", records("namespace:gpu_requests_pending:sum", s)),
-						"namespace:gpu_requests:sum{<namespace>}"),
+						"pod:gpu_requests:sum{<namespace>}"),
 					"Devices requested by pending pods; needs kube-state-metrics.").at(warnIfAny()...))}},
 			{Title: "Allocated GPU-hours in the selected time range", Lines: []Line{line(4,
 				stat(4, "All", Hours, total("", hours(allocated)),

@@ -51,7 +51,7 @@ func clusterVariable(of string) Variable {
 
 func modelVariable() Variable {
 	return Variable{Name: varModel, Label: "Model", Help: "Models of GPUs.", Multi: true,
-		Query: `label_values(model:gpu_device_up:count{<cluster>}, model)`}
+		Query: `label_values(node:gpu_device_up:count{<cluster>}, model)`}
 }
 
 func nodeVariable(multi bool) Variable {

@@ -76,16 +76,16 @@ func workloadDashboard() Dashboard {
 					series(12, "SM activity of the allocated GPUs", Ratio,
 						"SM activity of the GPUs allocated to the pods, including other containers that share them. "+
 							"Hopper and newer.",
-						q(gpuName, "("+profiled(perGPU, "sm_active", onNodes)+") and on (cluster, node, uuid) "+
-							alive)).between(0, 1).to(toGPU())),
+						q(gpuName, ofTheirGPUs(profiled(perGPU, "sm_active", onNodes), alive))).between(0, 1).to(toGPU())),
 			}},
+			slowRow(onNodes, alive),
 			{Title: "Memory", Lines: []Line{line(8,
 				series(12, "Memory by container and GPU", Bytes, "Used device memory of each container on each GPU.",
 					q(name, gauge("sum", perContainer, "gpu_container_memory_used_bytes"))).from(0).to(toGPU()),
 				series(12, "Free memory of the GPUs", Ratio,
 					"Free over total memory of the GPUs allocated to the pods. Below 5 % the next allocation may fail.",
-					q(gpuName, "("+over(perGPU, "gpu_memory_free_bytes{"+onNodes+"}",
-						"gpu_memory_total_bytes{"+onNodes+"}")+") and on (cluster, node, uuid) "+alive)).between(0,
+					q(gpuName, ofTheirGPUs(over(perGPU, "gpu_memory_free_bytes{"+onNodes+"}",
+						"gpu_memory_total_bytes{"+onNodes+"}"), alive))).between(0,
 					1).at(base(Red), step(0.05, Amber), step(0.15, Green)).to(toGPU())),
 			}},
 			{Title: "Pods", Lines: []Line{
@@ -148,6 +148,49 @@ func workloadDashboard() Dashboard {
 			}},
 		},
 	}
+}
+
+// ofTheirGPUs keeps of an expression by GPU the GPUs of containers.
+func ofTheirGPUs(expr, containers string) string {
+	return "(" + expr + ") and on (cluster, node, uuid) " + containers
+}
+
+// slowRow is what slows a workload down, on the GPUs that its pods have: nodes selects their nodes, alive are their containers.
+func slowRow(nodes, alive string) Row {
+	onTheirs := func(expr string) string { return ofTheirGPUs(expr, alive) }
+	rate := func(metric string) string { return perSecond(perGPU, metric+"{"+nodes+"}") }
+	bytes := func(link string) string {
+		return onTheirs(rate("gpu_"+link+"_receive_bytes_total") + " + " + rate("gpu_"+link+"_transmit_bytes_total"))
+	}
+	return Row{Title: "Why is it slow?", Lines: []Line{
+		line(8,
+			series(8, "Limited clocks", Ratio, "Share of time in which clocks were limited, by GPU and reason; reasons overlap. Power "+
+				"cap is normal under load, the others are not.",
+				q(gpuName+" {{reason}}", onTheirs(perSecond(perGPU+", reason", "gpu_clock_limited_seconds_total{"+nodes+"}")+" > 0.01"))).
+				between(0, 1).to(toGPU()).called("No clocks are limited, or the rules are not loaded."),
+			series(8, "Tensor cores and memory bandwidth", Ratio, "Activity of the tensor cores and use of the memory bandwidth. Both low "+
+				"on busy GPUs: they wait for each other, for the host or for data. Hopper and newer.",
+				q(gpuName+" tensor", onTheirs(profiled(perGPU, "tensor_active", nodes))),
+				q(gpuName+" memory", onTheirs(profiled(perGPU, "dram_active", nodes)))).between(0, 1).to(toGPU()),
+			series(8, "PCIe and NVLink traffic", BytesPS, "Bytes per second in both directions together. Much PCIe beside low "+
+				"utilization: the host feeds the GPU too slowly.",
+				q(gpuName+" PCIe", bytes("pcie")), q(gpuName+" NVLink", bytes("nvlink"))).from(0).to(toGPU()).called(
+				"No counters: no NVLink, PCIe before Hopper, --metrics=core, or the rules are not loaded.")),
+		line(8,
+			table(9, "XIDs of their GPUs", "-In range", "XID errors in the selected time range.",
+				label("node", "Node").to(toNode()).wide(140), label("gpu", "GPU").to(toGPU()).wide(55),
+				label("xid", "Code").mapped(xidMappings()...),
+				value("In range", Number, onTheirs(total(perGPU+", xid", xids(nodes, "$__range")))).at(badIfAny()...).wide(80),
+				label("cluster", "Cluster").hide(), label("uuid", "UUID").hide()).
+				called("No XID errors, or the rules are not loaded."),
+			table(15, "Others on their GPUs", "-Busy", "Containers of other workloads on the same GPUs: what they use is missing here.",
+				label("namespace", "Namespace").to(toNamespace()), label("pod", "Pod").to(toPod()), label("container", "Container"),
+				label("node", "Node").to(toNode()), label("gpu", "GPU").to(toGPU()).wide(60),
+				value("Busy", Ratio, onTheirs(perSecond(perContainer, "gpu_container_busy_seconds_total{"+nodes+"}"))+
+					" unless on (cluster, node, namespace, pod) pod:gpu_workload:info{<workload>}").at(base(Green), step(0.1, Amber)),
+				label("cluster", "Cluster").hide(), label("uuid", "UUID").hide()).
+				called("No other container is on their GPUs, or the rules are not loaded.")),
+	}}
 }
 
 // phases is the number of each pod's phase, from 1.

@@ -113,7 +113,7 @@ func TestAnnotationsGetWhatIsLeft(t *testing.T) {
 				"NVIDIA_VISIBLE_DEVICES": GPUA, "CUDA_DEVICE_MEMORY_LIMIT_0": "24576m"}}}}
 		}
 	}
-	h := s.allocations(sharingNode(true), m.podMetadata(), nil)
+	h := s.allocations(sharingNode(true), m.podMetadata(), podLabels{})
 	if got, want := sharingLines(h), []string{"evil/x/c nvidia.com/gpu A 0.4 shared 40960MiB 100% annotation",
 		"team/ok/main example.com/vgpu A 0.6 shared 24576MiB checkpoint"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)

@@ -83,8 +83,8 @@ func FuzzResolve(f *testing.F) {
 		metas = append(metas, map[string]any{"metadata": map[string]any{"namespace": "gone", "name": "p", "uid": "x", "labels": words,
 			"annotations": words}})
 		inv := sharingNode(len(v2)%2 == 0)
-		sound(t, inv, c, r.allocations(inv, podsOf(metas), nil))
-		r.allocations(nil, podsOf(metas), nil)
+		sound(t, inv, c, r.allocations(inv, podsOf(metas), podLabels{}))
+		r.allocations(nil, podsOf(metas), podLabels{})
 	})
 }
 
@@ -145,7 +145,7 @@ func FuzzDeviceID(f *testing.F) {
 		}
 		r := snapshot{response: table.parse(list), capacity: table.capacity(able, capacity{})}
 		r.addReceived(nil, nil)
-		h := r.allocations(inv, nil, nil)
+		h := r.allocations(inv, nil, podLabels{})
 		sound(t, inv, &sharingCase{lists: []string{"n/p/a", "n/p/b"}}, h)
 		for _, a := range h.List {
 			if a.Resource == resource && a.Resource != driver && !strings.Contains(resource, "nvidia.com") &&

@@ -71,6 +71,7 @@ func (n *jobNode) list() *podresources.ListPodResourcesResponse {
 func (n *jobNode) Open() (sampler.Session, error)                     { return n, nil }
 func (n *jobNode) System() gpu.System                                 { return gpu.System{} }
 func (n *jobNode) Close() error                                       { return nil }
+func (n *jobNode) Bindings() (unbound, bound bool)                    { return false, false }
 func (n *jobNode) WaitEvents(d time.Duration) ([]gpu.XIDEvent, error) { time.Sleep(d); return nil, nil }
 func (n *jobNode) Scan() (out []sampler.GPU, err error) {
 	for i := range n.listed {

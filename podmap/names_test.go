@@ -3,10 +3,12 @@ package podmap
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/podmap/source"
 )
 
@@ -110,6 +112,49 @@ func TestAUIDNeedsTwoResponses(t *testing.T) {
 	}
 	if got := namesOf(newMap(Options{}, nil), "new"); len(got) != 0 {
 		t.Errorf("without a source, named %v", got)
+	}
+}
+
+// A list that is older than the checkpoint for longer than one poll has the predecessor of a pod with the same devices. No
+// kubelet should send one; a name of two pods one after the other looks alike, and waits as long as a response is used.
+func TestAListOlderThanTheCheckpoint(t *testing.T) {
+	const first, next, gone = "a/p-1/c nvidia.com/gpu=" + GPUA, "a/p-2/c nvidia.com/gpu=" + GPUA, "a/other/c nvidia.com/gpu=" + GPUB
+	type poll struct{ pod, uid, named string }
+	named := func(pod string) string { return pod[:len("a/p-1/c")] }
+	p1, p2 := poll{first, "u1", "u1 " + named(first)}, poll{next, "u2", "u2 " + named(next)}
+	stale, fresh := poll{first, "u2", ""}, poll{next, "u2", ""}
+	for _, c := range []struct {
+		name  string
+		polls []poll
+	}{
+		{"a pod after the other", []poll{{first, "u1", ""}, p1, fresh, p2}},
+		{"the file before the list, once", []poll{{first, "u1", ""}, p1, stale, fresh, fresh, p2}},
+		{"the file long before the list", []poll{{first, "u1", ""}, p1, stale, stale, stale, fresh, fresh, p2}},
+		{"an old list after a new one", []poll{{first, "u1", ""}, p1, fresh, stale, stale, stale, fresh, fresh, p2}},
+		{"in turn", []poll{{first, "u1", ""}, p1, fresh, p2, stale, fresh, stale, stale, stale, fresh, fresh, p2}},
+		{"an old list after none", []poll{{first, "u1", ""}, p1,
+			{gone, "u1", ""}, {gone, "u1", ""}, stale, stale, stale, fresh, fresh, p2}},
+		{"two pods of one name", append(append([]poll{{first, "u1", ""}, p1}, slices.Repeat([]poll{stale}, 30)...),
+			poll{first, "u2", "u2 " + named(first)})},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l, now := newCheckpoint(t), newClock()
+			k := &fakeKubelet{}
+			m := now.withCheckpoint(k, l.path)
+			for i, p := range c.polls {
+				l.write(entry(p.uid, "c", "nvidia.com/gpu", GPUA, GPUA))
+				k.pods = pods(p.pod)
+				must.OK(t, m.Poll(t.Context()))
+				got := ""
+				for uid, name := range namesOf(m, "u1", "u2") {
+					got += uid + " " + name
+				}
+				if got != p.named {
+					t.Errorf("poll %d: %q, want %q", i, got, p.named)
+				}
+				now.advance(DefaultInterval)
+			}
+		})
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"reflect"
+	"regexp"
 	"slices"
 	"sync"
 	"time"
@@ -81,8 +82,9 @@ type Options struct {
 	Slices *source.APIOptions
 	// PodSchemes are names among DaemonSchemes whose annotations count without their daemon on this node.
 	PodSchemes []string
-	// PodLabels are the labels of pods in gpu.PodMeta.
-	PodLabels []string
+	// PodLabels are the labels of pods in gpu.PodMeta, beside those whose names PodLabelPattern matches; nil: no others.
+	PodLabels       []string
+	PodLabelPattern *regexp.Regexp
 	// DRACheckpoint is the path of the checkpoint of a DRA driver, which has the MIG devices that the driver
 	// creates, shares of claims and administrators' claims; empty: not read.
 	DRACheckpoint string
@@ -131,7 +133,9 @@ type state struct {
 	at       time.Time // of its response
 	// unconfirmed means that the last response dropped every allocation, and waits for a second that does so.
 	unconfirmed bool
-	health      gpu.Health
+	// confirmed are the UIDs that pods had by the checkpoint, the ended ones for MaxAge.
+	confirmed map[gpu.PodName]pairing
+	health    gpu.Health
 	// allocatableErr is the last error of the second call, which does not make the source fail.
 	allocatableErr string
 	logged         map[Unrecognized]bool
@@ -206,7 +210,7 @@ func newMap(o Options, k kubelet) *Map {
 		m.slices = source.NewSliceLister(api, from)
 		m.optional = append(m.optional, m.slices)
 	}
-	m.state.logged = map[Unrecognized]bool{}
+	m.state.logged, m.state.confirmed = map[Unrecognized]bool{}, map[gpu.PodName]pairing{}
 	return m
 }
 
@@ -528,7 +532,7 @@ func (m *Map) addCheckpoints(next, before *snapshot) {
 		} else if before != nil && m.checkpoint.Fresh() {
 			next.carry(before)
 		}
-		next.settle(before)
+		next.settle(before, m.state.confirmed, m.options.Clock(), m.options.MaxAge)
 	}
 	next.addReceived(entries, before)
 	if m.slices != nil {
@@ -583,7 +587,8 @@ func (m *Map) Allocations(inv *gpu.Inventory) gpu.Allocations {
 	now := m.options.Clock()
 	if s.snapshot != nil && now.Sub(s.at) <= m.options.MaxAge {
 		if m.cache.snapshot != s.snapshot || m.cache.inventory != inv || m.cache.pods != pods {
-			m.cache = cache{s.snapshot, inv, pods, s.snapshot.allocations(inv, pods, m.options.PodLabels)}
+			labels := podLabels{m.options.PodLabels, m.options.PodLabelPattern}
+			m.cache = cache{s.snapshot, inv, pods, s.snapshot.allocations(inv, pods, labels)}
 		}
 		out = m.cache.allocs
 		out.Known = true

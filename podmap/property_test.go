@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/podmap/deviceid"
 	client "github.com/gpu-exporter/gpu-exporter/podmap/podresources"
 	"github.com/gpu-exporter/gpu-exporter/podmap/source"
@@ -258,9 +259,7 @@ func TestNoWrongNameAndNoFalseFree(t *testing.T) {
 		}
 		table := idTable{seed: w.seed}
 		list := client.NewList(table.filter(true))
-		if err := list.Decode(encode((&sharingCase{lists: w.lines}).list())); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, list.Decode(encode((&sharingCase{lists: w.lines}).list())))
 		response := table.parse(list)
 		// The sources: checkpoint, annotations, DRA checkpoint, ResourceSlices and fractional records, each open or not.
 		draw := func() bool { return random.IntN(2) == 0 }
@@ -286,7 +285,7 @@ func TestNoWrongNameAndNoFalseFree(t *testing.T) {
 				s.fractions = &w.records
 			}
 			s.addReceived(checkpoint, nil)
-			h := s.allocations(w.inv, pods, nil)
+			h := s.allocations(w.inv, pods, podLabels{})
 			got := map[gpu.Container]map[gpu.UUID]bool{}
 			for _, a := range h.List {
 				if !w.has[a.Container][a.GPU] && (open[2] || !w.served[a.Container][a.GPU]) {
@@ -324,13 +323,9 @@ func TestNoWrongNameAndNoFalseFree(t *testing.T) {
 func (w *world) prepared(t *testing.T) *source.PreparedClaims {
 	t.Helper()
 	text, err := json.Marshal(map[string]any{"v2": map[string]any{"preparedClaims": w.claims}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	claims, err := source.ReadPreparedClaims(strings.NewReader(string(text)), "gpu.nvidia.com")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return claims
 }
 

@@ -19,6 +19,7 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/podmap/deviceid"
 	"github.com/gpu-exporter/gpu-exporter/podmap/source"
 )
@@ -102,9 +103,7 @@ func expand(word string) string {
 func readSharing(t testing.TB, path string) *sharing {
 	t.Helper()
 	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer f.Close()
 	s := &sharing{file: filepath.Base(path)}
 	var c *sharingCase
@@ -204,17 +203,13 @@ func checkpointFile(t testing.TB, entries []checkpointEntry) []byte {
 	for i := range entries {
 		if entries[i].response != nil {
 			raw, err := proto.Marshal(entries[i].response)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			entries[i].AllocResp = raw
 		}
 	}
 	out, err := json.Marshal(map[string]any{"Checksum": uint64(18446744073709551615), "Data": map[string]any{
 		"PodDeviceEntries": entries, "RegisteredDevices": map[string][]string{"nvidia.com/gpu": {GPUA, GPUB}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return out
 }
 
@@ -238,22 +233,16 @@ func (c *sharingCase) setUp(t testing.TB, mode string, now *clock) (*Map, *fakeK
 	dir := t.TempDir()
 	o := Options{Clock: now.time, Socket: "/run/k.sock", Dev: dir}
 	for name, to := range c.links {
-		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Symlink(to, filepath.Join(dir, name)))
 	}
 	if mode == "checkpoint" || mode == "both" {
 		o.Checkpoint = filepath.Join(dir, "kubelet_internal_checkpoint")
-		if err := os.WriteFile(o.Checkpoint, checkpointFile(t, c.entries), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(o.Checkpoint, checkpointFile(t, c.entries), 0o600))
 	}
 	if mode == "dra" || mode == "slices" && c.dra != "" {
 		driver := filepath.Join(dir, strings.Fields(c.lists[0])[1][:strings.IndexByte(strings.Fields(c.lists[0])[1], ':')])
 		o.DRACheckpoint = filepath.Join(driver, "checkpoint.json")
-		if err := os.Mkdir(driver, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Mkdir(driver, 0o700))
 		if err := os.WriteFile(o.DRACheckpoint, []byte(c.dra), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -268,18 +257,14 @@ func (c *sharingCase) setUp(t testing.TB, mode string, now *clock) (*Map, *fakeK
 			files[filepath.Join(o.ContainerLogs, name)] = ""
 		}
 		for path, text := range files {
-			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600)); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600)))
 		}
 	}
 	k := &fakeKubelet{pods: c.list(), devices: ids(c.able...)}
 	m := newMap(o, k)
 	if mode == "slices" {
 		list, err := source.ReadSlices(strings.NewReader(`{"items":[{"spec":` + strings.Join(c.slices, `},{"spec":`) + `}]}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		m.slices = fakeSlices{list}
 	}
 	if mode == "annotation" || mode == "both" {
@@ -391,9 +376,7 @@ func TestEverySharingScheme(t *testing.T) {
 					m, k := c.setUp(t, mode, now)
 					check := func(when string) gpu.Allocations {
 						t.Helper()
-						if err := m.Poll(t.Context()); err != nil {
-							t.Fatal(err)
-						}
+						must.OK(t, m.Poll(t.Context()))
 						h := m.Allocations(inv)
 						if got, want := sharingLines(h), c.wanted(mode); !slices.Equal(got, want) {
 							t.Errorf("%s, %s, %s:\n\t%s\nwant\n\t%s", c.name, mode, when, strings.Join(got, "\n\t"),
@@ -418,9 +401,7 @@ func TestEverySharingScheme(t *testing.T) {
 					// empty.
 					full := k.pods
 					k.pods = &podresources.ListPodResourcesResponse{}
-					if err := m.Poll(t.Context()); err != nil {
-						t.Fatal(err)
-					}
+					must.OK(t, m.Poll(t.Context()))
 					k.pods = full
 					now.advance(time.Minute)
 					after := check("after a restart")

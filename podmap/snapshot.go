@@ -3,6 +3,7 @@ package podmap
 import (
 	"cmp"
 	"maps"
+	"regexp"
 	"slices"
 	"time"
 
@@ -24,8 +25,7 @@ type snapshot struct {
 	// there. Both are nil without a checkpoint.
 	entries map[allocationKey]*source.Entry
 	uids    map[gpu.PodName]string
-	// settled are the uids that the snapshot before had too: the list and the checkpoint are read one after the other,
-	// and in between an entry of the pod that had the same devices before may still be in the file.
+	// settled are the uids by which processes are named: the list and the checkpoint are read one after the other.
 	settled map[gpu.PodName]string
 	// opaque are those of the response, and those foreign ones whose container received a GPU, or may have.
 	opaque []opaqueIDs
@@ -101,13 +101,28 @@ func (s *snapshot) carry(before *snapshot) {
 	}
 }
 
-// settle keeps the UIDs that this snapshot and the one before agree on.
-func (s *snapshot) settle(before *snapshot) {
+// pairing is the UID that a pod had by the checkpoint, and when that was last confirmed.
+type pairing struct {
+	uid string
+	at  time.Time
+}
+
+// settle keeps the UIDs that this snapshot and the one before agree on, unless another pairing of the name or of the UID
+// was confirmed at most maxAge before. A kubelet writes the file after it lists a pod (Kubernetes 1.37.2,
+// pkg/kubelet/cm/devicemanager/manager.go: allocateContainerResources), so at most one list is older than the file that
+// is read after it. Were it several, the UID of a pod that has the same devices would be paired with its predecessor.
+func (s *snapshot) settle(before *snapshot, confirmed map[gpu.PodName]pairing, now time.Time, maxAge time.Duration) {
+	maps.DeleteFunc(confirmed, func(_ gpu.PodName, p pairing) bool { return now.Sub(p.at) > maxAge })
+	owners := map[string]gpu.PodName{}
+	for pod, p := range confirmed {
+		owners[p.uid] = pod
+	}
 	s.settled = map[gpu.PodName]string{}
 	for pod, uid := range s.uids {
-		if before != nil && before.uids[pod] == uid {
-			s.settled[pod] = uid
+		if before == nil || before.uids[pod] != uid || cmp.Or(confirmed[pod].uid, uid) != uid || cmp.Or(owners[uid], pod) != pod {
+			continue
 		}
+		s.settled[pod], confirmed[pod] = uid, pairing{uid, now}
 	}
 }
 
@@ -307,8 +322,14 @@ func (s *snapshot) metadata(pods *source.Pods, name gpu.PodName) *source.Pod {
 	return p
 }
 
+// podLabels are the labels of pods that are kept.
+type podLabels struct {
+	names   []string
+	pattern *regexp.Regexp // of further names; nil: none
+}
+
 // podRef identifies a pod, with its UID and metadata where no data sources contradict each other.
-func (s *snapshot) podRef(pods *source.Pods, name gpu.PodName, labels []string) gpu.PodRef {
+func (s *snapshot) podRef(pods *source.Pods, name gpu.PodName, labels podLabels) gpu.PodRef {
 	ref := gpu.PodRef{Namespace: name.Namespace, Pod: name.Pod, UID: s.uids[name]}
 	if pods.Get(name) == nil {
 		return ref
@@ -321,8 +342,13 @@ func (s *snapshot) podRef(pods *source.Pods, name gpu.PodName, labels []string) 
 	ref.UID = cmp.Or(p.UID, ref.UID)
 	ref.Meta = &gpu.PodMeta{Labels: map[string]string{}}
 	ref.Meta.WorkloadType, ref.Meta.Workload = p.Workload(name.Pod)
-	for _, l := range labels {
+	for _, l := range labels.names {
 		ref.Meta.Labels[l] = p.Labels[l]
+	}
+	for l, value := range p.Labels {
+		if labels.pattern != nil && labels.pattern.MatchString(l) {
+			ref.Meta.Labels[l] = value
+		}
 	}
 	return ref
 }

@@ -52,7 +52,7 @@ func (t *tally) add(l located, since gpu.Opt[time.Time]) {
 }
 
 // allocations resolves everything. It is a pure function of its arguments.
-func (s *snapshot) allocations(inv *gpu.Inventory, pods *source.Pods, labels []string) gpu.Allocations {
+func (s *snapshot) allocations(inv *gpu.Inventory, pods *source.Pods, labels podLabels) gpu.Allocations {
 	type owner struct {
 		container gpu.Container
 		resource  string

@@ -69,7 +69,7 @@ func TestUnreadResources(t *testing.T) {
 		may  bool
 	}{{nil, 1, true}, {map[string]string{"FOO": "1"}, 0, false}, {map[string]string{"NVIDIA_VISIBLE_DEVICES": GPUA}, 0, false}} {
 		s := accelerated(t, c.env)
-		h := s.allocations(node(), nil, nil)
+		h := s.allocations(node(), nil, podLabels{})
 		if got := s.unresolved(nil); len(got) != c.want || h.Possible[GPUB] != c.may {
 			t.Errorf("%v: %+v, GPU B: %v", c.env, got, h.Possible[GPUB])
 		}
@@ -84,6 +84,6 @@ func TestResourcesOfWholeGPUs(t *testing.T) {
 		{"acme.io/accelerator", GPUA + "," + GPUB, "a/p/c acme.io/accelerator unresolved 1"}, // two GPUs of one device
 	} {
 		s := accelerated(t, map[string]string{"NVIDIA_VISIBLE_DEVICES": c.devices}, c.whole)
-		wantLines(t, s.allocations(node(), nil, nil), c.want)
+		wantLines(t, s.allocations(node(), nil, podLabels{}), c.want)
 	}
 }

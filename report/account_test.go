@@ -218,10 +218,11 @@ func TestAccount(t *testing.T) {
 	f := newFleet(series.NewPeriod(monday, monday.Add(10*time.Hour), 30*time.Minute))
 	of := func(model string, busy, missing float64) *nodeGPUs {
 		return &nodeGPUs{key: nodeKey{"", "n", model}, states: document.States{Busy: busy, Unknown: 2, NotReported: missing},
+			price:    list.Mean(prices.Part{Model: model}, monday, tenDays),
 			expected: busy + 3 + missing, reclaimable: 1, beyond: 2, unattributed: 3}
 	}
 	first, second, third := of("a", 10, 4), of("b", 6, 0), of("c", 20, 0)
-	first.energy, first.joules, second.joules = true, 7.2e6, 3.6e6
+	first.energy, second.energy, first.joules, second.joules = true, true, 7.2e6, 3.6e6
 	a := f.account([]*nodeGPUs{first, second, third}, list)
 	for what, x := range map[string][2]float64{"hours": {a.Hours, 24.5}, "GPUs": {a.GPUs, 2.45}, "busy": {a.States.Busy, 18},
 		"not reported": {a.States.NotReported, 2}, "reclaimable": {a.Reclaimable, 3}, "beyond": {a.Beyond, 6},

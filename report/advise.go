@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/report/change"
 	"github.com/gpu-exporter/gpu-exporter/report/demand"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
+	"github.com/gpu-exporter/gpu-exporter/report/prices"
 	"github.com/gpu-exporter/gpu-exporter/report/series"
 	"github.com/gpu-exporter/gpu-exporter/report/sizing"
 	"github.com/gpu-exporter/gpu-exporter/report/units"
@@ -160,7 +162,7 @@ func better(x, y *document.Advice) bool {
 // adviceFor starts an advice about a workload.
 func (a *analysis) adviceFor(r *document.Workload, code, reason string, saved float64) document.Advice {
 	ad := a.advice(nodeKey{r.Cluster, "", r.Model}, code, reason, saved, r.Confidence)
-	ad.Workload, ad.Namespace = r.ID, r.Namespace
+	ad.Workload, ad.Namespace, ad.SavedCost = r.ID, r.Namespace, prices.Cost(r.Cost, over(saved, r.Allocated))
 	return ad
 }
 
@@ -168,7 +170,7 @@ func (a *analysis) adviceFor(r *document.Workload, code, reason string, saved fl
 func (a *analysis) advice(about nodeKey, code, reason string, saved float64, confidence string) document.Advice {
 	return document.Advice{Code: code, Saving: document.SavesHours, Reason: reason, Cluster: about.cluster,
 		Node: about.node, Model: about.model, SavedHours: saved,
-		SavedGPUs: over(saved, a.p.Hours()), SavedCost: a.opt.Prices.Cost(about.model, saved), Confidence: confidence}
+		SavedGPUs: over(saved, a.p.Hours()), SavedCost: prices.Cost(a.price(about), saved), Confidence: confidence}
 }
 
 // release finds GPUs on which nothing runs; whole is true if nothing runs on any of the workload.
@@ -191,9 +193,7 @@ func (a *analysis) release(l *load, r *document.Workload) (ad *document.Advice, 
 	}
 	var hours, gpus, kernels, memory float64
 	busySteps, shortest := 0, a.p.Steps()
-	if r.MemoryPeak != nil {
-		memory = *r.MemoryPeak
-	}
+	memory = *cmp.Or(r.MemoryPeak, &memory)
 	pods := map[string]int{} // and the step at which each was last busy
 	l.followed.ends = pods
 	for _, c := range idle {

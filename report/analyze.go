@@ -6,7 +6,9 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/report/demand"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
+	"github.com/gpu-exporter/gpu-exporter/report/kube"
 	"github.com/gpu-exporter/gpu-exporter/report/mig"
+	"github.com/gpu-exporter/gpu-exporter/report/prices"
 	"github.com/gpu-exporter/gpu-exporter/report/replay"
 	"github.com/gpu-exporter/gpu-exporter/report/series"
 )
@@ -17,8 +19,34 @@ type analysis struct {
 	opt   *Options
 	facts *gpuFacts
 	// requests are those of pods with GPUs; unknown lists what a placement does not know.
-	requests map[podKey]requested
+	requests map[podKey]kube.Requested
 	unknown  string
+	prices   map[nodeKey]*float64 // of GPU-hours, by node
+}
+
+// price is that of a GPU-hour on a node, or without one of a model; nil if it is unknown.
+func (a *analysis) price(k nodeKey) *float64 {
+	if price, ok := a.prices[k]; ok {
+		return price
+	}
+	return a.opt.Prices.Mean(prices.Part{Model: k.model, Cluster: k.cluster}, a.p.From, a.p.To)
+}
+
+// priceOf is that of a GPU-hour of a workload, by where its pods ran; nil if a part of it is unknown.
+func (a *analysis) priceOf(l *load) *float64 {
+	sum, weight := 0.0, 0.0
+	for _, x := range l.allocations {
+		n := max(1, float64(x.busy.Len()+x.share.Len())*x.typical)
+		price := a.price(nodeKey{x.key.cluster, x.key.node, x.model})
+		if price == nil {
+			return nil
+		}
+		sum, weight = sum+n**price, weight+n
+	}
+	if weight == 0 {
+		return a.price(nodeKey{l.key.cluster, "", l.key.model})
+	}
+	return new(sum / weight)
 }
 
 const (
@@ -47,6 +75,11 @@ type finding struct {
 	measured float64
 	// shared are the allocations on GPUs that others share.
 	shared []*allocation
+}
+
+// follows is true if the pods of a workload are placed as its advice says.
+func (x *finding) follows() bool {
+	return len(x.advice) > 0 && x.row.Advice != document.AdviseLessSharing
 }
 
 // namespace makes the findings of one namespace.
@@ -94,7 +127,8 @@ func (a *analysis) workload(l *load) *finding {
 		r.EnergyKWh = new(l.sum[qWatts] * a.p.Step.Seconds() / 3.6e6)
 	}
 	r.Unused = r.Idle + r.Gap
-	r.Cost, r.UnusedCost = a.opt.Prices.Cost(k.model, r.Allocated), a.opt.Prices.Cost(k.model, r.Unused)
+	price := a.priceOf(l)
+	r.Cost, r.UnusedCost = prices.Cost(price, r.Allocated), prices.Cost(price, r.Unused)
 	if l.sum[qLastBusy] > 0 && r.Busy > 0 {
 		r.LastBusy = new(time.UnixMilli(int64(l.sum[qLastBusy] * 1000)).UTC().Truncate(time.Second))
 	}

@@ -25,16 +25,19 @@ func Build(ctx context.Context, api API, opt Options) (*document.Document, error
 	if err := opt.Validate(); err != nil {
 		return nil, err
 	}
+	if opt.Progress == nil {
+		opt.Progress = func(string, int, int) {}
+	}
 	p := series.NewPeriod(opt.From, opt.To, opt.Step)
 	r := &reader{api: api, p: p, opt: opt, q: prom.QL{Match: opt.Match, Cluster: opt.ClusterLabel},
 		sources: map[string]*document.Source{}}
 	a := &analysis{p: p, opt: &opt}
-	r.progress("available metrics", 0, 1)
+	r.opt.Progress("available metrics", 0, 1)
 	fleet, found, err := r.usage(ctx, a)
 	if err != nil {
 		return nil, err
 	}
-	r.progress("faults and queues", 0, 1)
+	r.opt.Progress("faults and queues", 0, 1)
 	seen, err := r.faults(ctx)
 	if err != nil {
 		return nil, err
@@ -47,7 +50,7 @@ func Build(ctx context.Context, api API, opt Options) (*document.Document, error
 	if err != nil {
 		return nil, err
 	}
-	r.progress("advice", 0, 1)
+	r.opt.Progress("advice", 0, 1)
 	doc := &document.Document{Schema: document.Schema, Generated: opt.Now.UTC(), ProfileTable: mig.Version,
 		Period: document.Span{From: p.From, To: p.To, StepSeconds: int(p.Step.Seconds()), Hours: p.Hours(), Zone: opt.zone().String(),
 			MonthHours: cmp.Or(opt.Month.Hours(), document.MeanMonth)}}
@@ -71,6 +74,9 @@ func Build(ctx context.Context, api API, opt Options) (*document.Document, error
 		doc.Groups = document.Sum(rows, p.Hours(), opt.Prices, func(w *document.Workload) document.Account {
 			return document.Account{Group: w.Group}
 		})
+	}
+	if opt.ShareCost {
+		doc.Share()
 	}
 	groups := a.byModel(fleet, found)
 	a.refute(fleet, groups, found)
@@ -98,7 +104,11 @@ func Build(ctx context.Context, api API, opt Options) (*document.Document, error
 			k := [2]string{n.key.cluster, n.pool}
 			pools[k] = append(pools[k], n.key.node)
 		}
-		metric.Queries(doc, r.q, r.has, fleet.raw(), pools, pods)
+		var raw []document.Span
+		for _, g := range fleet.withoutRules {
+			raw = append(raw, document.Span{From: p.Begin(g.From), To: p.End(g.To - 1)})
+		}
+		metric.Queries(doc, r.q, r.has, raw, pools, pods)
 	}
 	doc.Finish()
 	return doc, nil
@@ -127,7 +137,7 @@ func (f *fleet) fill(doc *document.Document, list *prices.List) {
 func (r *reader) usage(ctx context.Context, a *analysis) (*fleet, []*finding, error) {
 	if r.opt.DCGM {
 		f, facts, spaces, err := r.dcgm(ctx)
-		a.facts = facts
+		a.facts, a.prices = facts, r.prices
 		var found []*finding
 		for _, s := range spaces {
 			found = append(found, a.namespace(s)...)
@@ -140,25 +150,19 @@ func (r *reader) usage(ctx context.Context, a *analysis) (*fleet, []*finding, er
 	if err := r.duplicates(ctx); err != nil {
 		return nil, nil, err
 	}
-	r.progress("nodes", 0, 1)
+	r.opt.Progress("nodes", 0, 1)
 	f, err := r.nodes(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	a.requests, a.unknown = f.requests, replay.Unknown(r.has[metric.KubeRequests] && r.has[metric.KubeAllocatable],
+	a.prices, a.requests, a.unknown = r.prices, f.requests, replay.Unknown(r.has[metric.KubeRequests] && r.has[metric.KubeAllocatable],
 		slices.ContainsFunc(f.sorted(), func(n *nodeGPUs) bool { return n.guessed }))
-	r.progress("GPUs", 0, 1)
+	r.opt.Progress("GPUs", 0, 1)
 	if a.facts, err = r.gpus(ctx); err != nil {
 		return nil, nil, err
 	}
 	found, err := r.workloads(ctx, a, f.withoutRules)
 	return f, found, err
-}
-
-func (r *reader) progress(stage string, done, total int) {
-	if r.opt.Progress != nil {
-		r.opt.Progress(stage, done, total)
-	}
 }
 
 // workloads reads namespace after namespace, a few at a time, and keeps the findings alone.
@@ -180,7 +184,7 @@ func (r *reader) workloads(ctx context.Context, a *analysis, withoutRules []seri
 	}
 	results := make([][]*finding, len(names))
 	done := 0
-	r.progress("namespaces", 0, len(names))
+	r.opt.Progress("namespaces", 0, len(names))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(max(1, r.opt.Parallel))
 	for i, name := range names {
@@ -193,7 +197,7 @@ func (r *reader) workloads(ctx context.Context, a *analysis, withoutRules []seri
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			done++
-			r.progress("namespaces", done, len(names))
+			r.opt.Progress("namespaces", done, len(names))
 			return nil
 		})
 	}
@@ -253,17 +257,16 @@ func (r *reader) addNotes(doc *document.Document, f *fleet, versions []string) {
 	if list == nil {
 		return
 	}
-	var models, unpriced []string
-	for _, m := range doc.Models {
-		models = append(models, m.Model)
-		if _, ok := list.PerHour(m.Model); !ok && m.Model != "" {
-			unpriced = append(unpriced, m.Model)
+	unpriced, parts := map[string]bool{}, []prices.Part(nil)
+	for _, n := range f.sorted() {
+		if parts = append(parts, n.part); n.price == nil && n.key.model != "" {
+			unpriced[n.key.model] = true
 		}
 	}
 	if len(unpriced) > 0 && len(list.GPUs) > 0 {
-		r.missing("no price for %s: its cost is left out; add it to the price list", strings.Join(unpriced, ", "))
+		r.missing("no price for %s: its cost is left out; add it to the price list", strings.Join(sortedKeys(unpriced), ", "))
 	}
-	if odd := list.Unmatched(models); len(odd) > 0 {
+	if odd := list.Unmatched(parts); len(odd) > 0 {
 		r.note("unused_prices", "The price list has models that the fleet does not have: %s.", strings.Join(odd, ", "))
 	}
 }

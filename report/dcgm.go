@@ -94,7 +94,8 @@ func (r *reader) dcgm(ctx context.Context) (*fleet, *gpuFacts, []*space, error) 
 		if err := r.owners(ctx, s); err != nil {
 			return nil, nil, nil, err
 		}
-		s.fromAllocations(facts)
+		s.join(facts)
+		s.fill(r.all(), true)
 		list = append(list, s)
 	}
 	if err := r.pools(ctx, f); err != nil {
@@ -257,157 +258,88 @@ func (h *dcgmHistory) account(f *fleet, k gpuKey, g *dcgmGPU) {
 	}
 	for step := g.present.From; step < end; step++ {
 		n.count.Add(step, 1)
-		if _, present := g.present.At(step); !present {
+		if _, present := g.present.At(step); present {
+			h.step(f, n, g, step)
+		}
+	}
+}
+
+// dcgmDevice is a GPU or a MIG device in a step, with the pods that have it.
+type dcgmDevice struct {
+	share, busy float64 // of the GPU, and of the device
+	known       bool    // its activity
+	pods        []*dcgmSeries
+	resource    string // of a MIG device
+}
+
+// step adds a step of a GPU to the states and to its pods: as one device, or if the activity of MIG devices is known, as these.
+func (h *dcgmHistory) step(f *fleet, n *nodeGPUs, g *dcgmGPU, step int) {
+	whole, left, measured, seen := dcgmDevice{share: 1, known: true}, 1.0, false, map[string]bool{}
+	var parts []dcgmDevice
+	any := false // the activity of the GPU is known
+	for _, s := range g.series {
+		x := dcgmDevice{}
+		_, listed := s.memory.At(step)
+		if x.busy, x.known = s.busy.At(step); !x.known && !listed {
 			continue
 		}
-		if h.instances(f, n, g, step) {
+		if s.pod != "" {
+			x.pods = []*dcgmSeries{s}
+		}
+		whole.pods = append(whole.pods, x.pods...)
+		if !s.mig() {
+			whole.busy, any = max(whole.busy, x.busy), any || x.known
 			continue
 		}
-		var pods []*dcgmSeries
-		busy, known, mig := 0.0, false, false
-		for _, s := range g.series {
-			v, ok := s.busy.At(step)
-			_, listed := s.memory.At(step)
-			if !ok && !listed {
-				continue
-			}
-			if ok && !s.mig() {
-				busy, known = max(busy, v), true
-			}
-			mig = mig || s.mig()
-			if s.pod != "" {
-				pods = append(pods, s)
-			}
+		whole.known, measured = false, measured || x.known
+		if gpu, profile, ok := mig.WithProfile(g.model, s.profile); ok && !seen[s.instance] {
+			seen[s.instance] = true
+			g.total = cmp.Or(g.total, gpu.Bytes)
+			x.share, x.resource = min(left, gpu.ComputeRatio(profile)), profile.Resource()
+			left -= x.share
+			parts = append(parts, x)
 		}
-		known = known && !mig
+	}
+	if whole.known = whole.known && any; !measured {
+		parts = []dcgmDevice{whole}
+	} else {
+		f.add(n, document.Unallocated, step, left) // slices that no MIG device has
+	}
+	for _, x := range parts {
 		rest := document.Gap
 		switch {
-		case len(pods) == 0 && h.pods:
+		case !x.known:
+			x.busy, rest = 0, document.Unknown
+		case len(x.pods) == 0 && h.pods:
 			rest = document.Unallocated
-		case len(pods) == 0:
+		case len(x.pods) == 0:
 			rest = document.Unknown
-		case busy < busyAbove:
+		case x.busy < busyAbove:
 			rest = document.Idle
 		}
-		if !known {
-			busy, rest = 0, document.Unknown
-		} else {
-			f.add(n, document.Busy, step, busy)
+		f.add(n, document.Busy, step, x.share*x.busy)
+		f.add(n, rest, step, x.share*(1-x.busy))
+		if len(x.pods) == 0 {
+			n.unattributed += x.share * x.busy * h.p.StepHours()
 		}
-		f.add(n, rest, step, 1-busy)
-		if len(pods) == 0 {
-			n.unattributed += busy * h.p.StepHours()
-		}
-		for _, s := range pods {
-			a := h.allocation(k, s)
-			a.share.Max(step, 1/float64(len(pods)))
+		for _, s := range x.pods {
+			sp := h.spaces[s.namespace]
+			if sp == nil {
+				sp = newSpace(h.p, s.namespace)
+				sp.shares = true
+				h.spaces[s.namespace] = sp
+			}
+			a := sp.allocation(allocationKey{s.gpu.cluster, s.namespace, s.pod, s.gpu.node, s.gpu.uuid})
+			a.resource = cmp.Or(x.resource, a.resource)
+			a.share.Max(step, x.share/float64(len(x.pods)))
 			if v, ok := s.memory.At(step); ok {
 				a.memory.Max(step, v)
 			}
-			if !known || len(pods) > 1 {
-				continue // which pod was busy is unknown
-			}
-			a.busy.Add(step, busy)
-			if busy < busyAbove {
-				a.idle.Add(step, 1-busy)
-			}
-		}
-	}
-}
-
-// instances adds a step of a partitioned GPU whose MIG devices have activity; it returns false for any other.
-func (h *dcgmHistory) instances(f *fleet, n *nodeGPUs, g *dcgmGPU, step int) bool {
-	measured := slices.ContainsFunc(g.series, func(s *dcgmSeries) bool {
-		_, known := s.busy.At(step)
-		return s.mig() && known
-	})
-	if !measured {
-		return false
-	}
-	left, seen := 1.0, map[string]bool{}
-	for _, s := range g.series {
-		busy, known := s.busy.At(step)
-		memory, listed := s.memory.At(step)
-		gpu, profile, ok := mig.WithProfile(g.model, s.profile)
-		if !s.mig() || !known && !listed || !ok || seen[s.instance] {
-			continue
-		}
-		seen[s.instance] = true
-		g.total = cmp.Or(g.total, gpu.Bytes)
-		share := min(left, gpu.ComputeRatio(profile))
-		left -= share
-		rest := document.Gap
-		switch {
-		case !known:
-			busy, rest = 0, document.Unknown
-		case s.pod == "" && h.pods:
-			rest = document.Unallocated
-		case s.pod == "":
-			rest = document.Unknown
-		case busy < busyAbove:
-			rest = document.Idle
-		}
-		f.add(n, document.Busy, step, share*busy)
-		f.add(n, rest, step, share*(1-busy))
-		if s.pod == "" {
-			n.unattributed += share * busy * h.p.StepHours()
-			continue
-		}
-		a := h.allocation(s.gpu, s)
-		a.resource = profile.Resource()
-		a.share.Max(step, share)
-		if listed {
-			a.memory.Max(step, memory)
-		}
-		if known {
-			a.busy.Add(step, share*busy)
-			if rest == document.Idle {
-				a.idle.Add(step, share*(1-busy))
-			}
-		}
-	}
-	f.add(n, document.Unallocated, step, left) // slices that no MIG device has
-	return true
-}
-
-// allocation is that of a pod on a GPU.
-func (h *dcgmHistory) allocation(k gpuKey, s *dcgmSeries) *allocation {
-	sp := h.spaces[s.namespace]
-	if sp == nil {
-		sp = newSpace(h.p, s.namespace)
-		sp.shares = true
-		h.spaces[s.namespace] = sp
-	}
-	return sp.allocation(allocationKey{k.cluster, s.namespace, s.pod, k.node, k.uuid})
-}
-
-// fromAllocations makes workloads of allocations alone.
-func (s *space) fromAllocations(facts *gpuFacts) {
-	s.join(facts)
-	for _, l := range s.loads {
-		for _, a := range l.allocations {
-			for k, v := range a.share.All() {
-				l.add(qAllocated, k, v)
-				if m, ok := a.memory.At(k); ok {
-					l.add(qMemory, k, m)
+			if x.known && len(x.pods) == 1 { // of several it is unknown which was busy
+				a.busy.Add(step, x.share*x.busy)
+				if rest == document.Idle {
+					a.idle.Add(step, x.share*(1-x.busy))
 				}
-				busy, ok := a.busy.At(k)
-				if !ok {
-					continue
-				}
-				observed := 1.0
-				if a.mig() {
-					observed = v
-				}
-				l.add(qObserved, k, observed)
-				l.add(qBusy, k, busy)
-				l.add(qBusiest, k, a.activity(k, busy))
-				rest := qIdle
-				if busy >= busyAbove {
-					l.add(qLastBusy, k, float64(s.p.End(k).Unix()))
-					rest = qGap
-				}
-				l.add(rest, k, max(0, v-busy))
 			}
 		}
 	}

@@ -198,17 +198,18 @@ func TestDCGMFind(t *testing.T) {
 }
 
 // Workloads of allocations alone: hours by state, the device's activity of MIG, and the last busy time.
-func TestFromAllocations(t *testing.T) {
+func TestFillAll(t *testing.T) {
 	p := series.NewPeriod(monday, monday.Add(4*time.Hour), time.Hour)
 	s := newSpace(p, "team")
 	s.shares = true
-	of := func(pod, resource, share, busy, memory string) {
+	of := func(pod, resource, share, busy, idle, memory string) {
 		a := s.allocation(allocationKey{"", "team", pod, "n1", pod})
-		a.share, a.busy, a.memory, a.resource = digits(0, share), digits(0, busy), digits(0, memory), resource
+		a.share, a.busy, a.idle, a.memory, a.resource = digits(0, share), digits(0, busy), digits(0, idle), digits(0, memory), resource
 	}
-	of("whole", "", "xxxx", "70-0", "12")
-	of("mig", "nvidia.com/mig-3g.40gb", "44", "20", "3")
-	s.fromAllocations(newGPUFacts())
+	of("whole", "", "xxxx", "70-0", "-x-x", "12")
+	of("mig", "nvidia.com/mig-3g.40gb", "44", "20", "-4", "3")
+	s.join(newGPUFacts())
+	s.fill(series.Span{From: 0, To: 4}, true)
 	for _, l := range s.loads {
 		want := map[quantity]float64{qAllocated: 4, qObserved: 3, qBusy: 0.7, qGap: 0.3, qIdle: 2, qMemory: 0.3, qBusiest: 0.7,
 			qLastBusy: float64(monday.Unix() + 3600)}

@@ -64,10 +64,8 @@ func (a *analysis) follow(runs []run, r *document.Workload, what followed) (out 
 	return out
 }
 
-// follows is true if the pods of a workload are placed as its advice says.
-func (x *finding) follows() bool {
-	return len(x.advice) > 0 && x.row.Advice != document.AdviseLessSharing
-}
+// maxTries bounds the placements that find the shares for which there is room.
+const maxTries = 100
 
 // refute places the pods of a period again, with all advice about workloads followed, and withdraws what would have made
 // pods of the same workload wait, be throttled or be evicted, more than without any advice. What is withdrawn may refute other
@@ -79,40 +77,32 @@ func (a *analysis) refute(f *fleet, groups []*fleetNodes, found []*finding) {
 		byGroup[k] = append(byGroup[k], x)
 	}
 	for _, g := range groups {
-		placed := func(advised bool) map[string]*replay.Result {
-			_, owners := replay.Owners(a.placement(f, g, byGroup[g.key], advised))
-			return owners
+		placed := func(advised func(*finding) bool) map[string]*replay.Result {
+			return a.placement(f, g, byGroup[g.key], advised).Owners()
 		}
-		before, budget := placed(false), a.opt.Advice.Budget
-		for again := true; again; {
-			after, replays := placed(true), map[*finding]*document.Replay{}
-			if again = a.crowds(byGroup[g.key], before, after); again {
-				continue
-			}
-			for _, x := range byGroup[g.key] {
-				r, was := after[x.row.ID], before[x.row.ID]
-				if !x.follows() || r == nil {
-					continue
+		before := placed(func(*finding) bool { return false })
+		// What is counted has to hold whether or not somebody does what is a question.
+		for _, all := range []bool{false, true} {
+			follows := func(x *finding) bool { return x.follows() && (all || !x.advice[0].Unsure()) }
+			one := func(x *finding) bool { return x.follows() && x.advice[0].Unsure() == all }
+			for again := slices.ContainsFunc(byGroup[g.key], one); again; {
+				a.crowds(byGroup[g.key], follows, placed)
+				after, replays := placed(follows), map[*finding]*document.Replay{}
+				again = false
+				for _, x := range byGroup[g.key] {
+					if r, was := after[x.row.ID], before[x.row.ID]; follows(x) && r != nil {
+						is, refuted := a.refutes(x, r, was)
+						again = again || refuted
+						replays[x] = is
+					}
 				}
-				more := *r // what waits or is evicted anyway is not due to the advice
-				more.Waiting, more.Evicted = max(0, r.Waiting-was.Waiting), max(0, r.Evicted-was.Evicted)
-				more.Waited, more.LongestWait = max(0, r.Waited-was.Waited), max(0, r.LongestWait-was.LongestWait)
-				is := a.replayed(more)
-				if r.Unplaced > was.Unplaced || more.Evicted > 0 || more.Waited > budget*r.Requested ||
-					r.Throttled > max(was.Throttled, budget*r.Shared) {
-					x.refuted("the advice %q, placed on the nodes of the period: %d of %d pods would have waited, %d been evicted, "+
-						"throttled in %.2f %% of the time on shared GPUs", x.advice[0].Code, is.Waiting, is.Pods, is.Evicted,
-						100*is.Throttled)
-					again = true
-					continue
-				}
-				if old := x.advice[0].Replay; old != nil {
-					is.Throttled, is.OccupiedHours = max(is.Throttled, old.Throttled), old.OccupiedHours
-				}
-				replays[x] = is
-			}
-			for x, is := range replays {
-				if !again {
+				for x, is := range replays {
+					if again {
+						break
+					}
+					if old := x.advice[0].Replay; old != nil {
+						is.Throttled, is.OccupiedHours = max(is.Throttled, old.Throttled), old.OccupiedHours
+					}
 					x.advice[0].Replay = is
 				}
 			}
@@ -120,63 +110,78 @@ func (a *analysis) refute(f *fleet, groups []*fleetNodes, found []*finding) {
 	}
 }
 
-// crowds withdraws the advice to share GPUs if the nodes that are set aside for it make pods of workloads without advice wait.
-func (a *analysis) crowds(found []*finding, before, after map[string]*replay.Result) (withdrawn bool) {
+// refutes compares the figures of a workload with those of before, and withdraws its advice if it would be worse off.
+func (a *analysis) refutes(x *finding, r, was *replay.Result) (is *document.Replay, refuted bool) {
+	more, budget := *r, a.opt.Advice.Budget // what waits or is evicted anyway is not due to the advice
+	more.Waiting, more.Evicted = max(0, r.Waiting-was.Waiting), max(0, r.Evicted-was.Evicted)
+	more.Waited, more.LongestWait = max(0, r.Waited-was.Waited), max(0, r.LongestWait-was.LongestWait)
+	is = a.replayed(more)
+	if r.Unplaced > was.Unplaced || more.Evicted > 0 || more.Waited > budget*r.Requested ||
+		r.Throttled > max(was.Throttled, budget*r.Shared) {
+		x.refuted("the advice %q, placed on the nodes of the period: %d of %d pods would have waited, %d been evicted, "+
+			"throttled in %.2f %% of the time on shared GPUs", x.advice[0].Code, is.Waiting, is.Pods, is.Evicted, 100*is.Throttled)
+		return is, true
+	}
+	return is, false
+}
+
+// crowds withdraws advice to share GPUs with which nodes are set aside that pods of others, or its own, would have waited for: what saves
+// most is kept. A group of shares is tried at once, and halved if it does not fit.
+func (a *analysis) crowds(found []*finding, follows func(*finding) bool,
+	owners func(advised func(*finding) bool) map[string]*replay.Result) {
+	shares := func(x *finding) bool { return follows(x) && x.row.Advice == document.AdviseShare }
+	kept := map[*finding]bool{}
+	place := func() map[string]*replay.Result {
+		return owners(func(x *finding) bool { return follows(x) && (kept[x] || !shares(x)) })
+	}
+	var list []*finding
 	for _, x := range found {
-		r, was := after[x.row.ID], before[x.row.ID]
-		if x.follows() || r == nil || r.Unplaced <= was.Unplaced && r.Waited <= was.Waited+a.opt.Advice.Budget*r.Requested {
-			continue
-		}
-		for _, y := range found {
-			if y.row.Advice == document.AdviseShare {
-				y.refuted("a device plugin shares all GPUs of a node or none: with nodes set aside for it, pods of %s would have waited",
-					x.row.ID)
-				withdrawn = true
-			}
+		if shares(x) {
+			list = append(list, x)
 		}
 	}
-	return withdrawn
+	if len(list) == 0 {
+		return
+	}
+	slices.SortStableFunc(list, func(x, y *finding) int {
+		by := func(x, y *finding) int { return map[bool]int{true: 1}[better(&x.advice[0], &y.advice[0])] }
+		return by(y, x) - by(x, y)
+	})
+	before, tries := place(), 0
+	var keep func([]*finding)
+	keep = func(list []*finding) {
+		for _, x := range list {
+			kept[x] = true
+		}
+		after := place()
+		late := slices.IndexFunc(found, func(x *finding) bool {
+			r, was := after[x.row.ID], before[x.row.ID]
+			return r != nil && (r.Unplaced > was.Unplaced || r.Waited > was.Waited+a.opt.Advice.Budget*r.Requested)
+		})
+		if tries++; late < 0 {
+			return
+		}
+		for _, x := range list {
+			kept[x] = false
+		}
+		if len(list) == 1 && list[0] == found[late] {
+			a.refutes(list[0], after[list[0].row.ID], before[list[0].row.ID])
+			return
+		}
+		if n := len(list) / 2; n > 0 && tries < maxTries {
+			keep(list[:n])
+			keep(list[n:])
+			return
+		}
+		for _, x := range list {
+			x.refuted("a device plugin shares all GPUs of a node or none: with nodes set aside for it, pods of %s would have waited",
+				found[late].row.ID)
+		}
+	}
+	keep(list)
 }
 
 // refuted withdraws the advice.
 func (x *finding) refuted(format string, args ...any) {
 	x.row.Advice, x.row.NoAdvice, x.row.NoAdviceReason, x.advice = "", "refuted_by_replay", fmt.Sprintf(format, args...), nil
-}
-
-// placement are the nodes of a model, and all pods of the period on them, with or without the advice on workloads followed.
-func (a *analysis) placement(f *fleet, g *fleetNodes, found []*finding, advised bool) ([]replay.Node, []replay.Pod) {
-	pods, nodes := slices.Concat(g.broken, g.unknown), slices.Clone(g.Nodes)
-	var shared []replay.Pod // by advice
-	own := map[string]float64{}
-	for _, x := range found {
-		for _, r := range x.runs {
-			if advised && x.row.Advice == document.AdviseShare {
-				own[r.node] += r.share * float64(r.To-r.From)
-			}
-		}
-		list := x.replaced
-		if !advised || !x.follows() {
-			list = nil
-			for _, r := range x.runs {
-				p := r.Pod
-				p.Owner = r.workload
-				list = append(list, p)
-			}
-		}
-		for _, p := range list {
-			id, _, _ := strings.Cut(p.ID, "#") // of the pod's first GPU
-			n := f.nodes[nodeKey{g.key.cluster, x.nodes[id], g.key.model}]
-			if n != nil && x.row.Cluster == g.key.cluster && x.row.Model == g.key.model {
-				p.Class = f.class(n)
-				pods = append(pods, p)
-				if advised && x.row.Advice == document.AdviseShare {
-					shared = append(shared, p)
-				}
-			}
-		}
-	}
-	if advised {
-		replay.SetAside(nodes, shared, func(name string) float64 { return g.Used[name] - own[name] })
-	}
-	return nodes, pods
 }

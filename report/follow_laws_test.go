@@ -398,3 +398,24 @@ func TestReleaseOfAPodWithTwoGPUs(t *testing.T) {
 	}
 	near(t, "occupied", a.Replay.OccupiedHours, 2*96)
 }
+
+// Of three shares the one for which a node would have to be set aside that a pod without advice needs is withdrawn; those for which there
+// is room stay, however many are tried.
+func TestRoomForSomeShares(t *testing.T) {
+	share := func(id, node string, saved float64) *finding {
+		x := advised(id, []run{ran(id, node, 1, 0, 100)}, half(id, 0, 100, 0, 0, 0))
+		x.row.Model, x.advice[0].SavedHours = h100, saved
+		return x
+	}
+	a, b, c := share("a", "n", 50), share("b", "m", 40), share("c", "m", 30)
+	whole := placedOn(h100, ran("w", "m", 1, 0, 100))
+	whole.row.ID, whole.runs[0].workload = "w", "w"
+	// Two halves on the GPU of one node; the third needs one of the three GPUs of the other, on which a pod runs.
+	refuted(0.001, 1, func(f *fleet) {
+		another(f)
+		f.node(nodeKey{"", "m", h100}).size = 3
+	}, a, b, c, whole)
+	if len(a.advice) != 1 || len(b.advice) != 1 || len(c.advice) != 0 || !strings.Contains(c.row.NoAdviceReason, "would have waited") {
+		t.Errorf("%+v\n%+v\n%+v", a.row, b.row, c.row)
+	}
+}

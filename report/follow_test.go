@@ -30,7 +30,7 @@ func TestFollow(t *testing.T) {
 			map[string]string{"a": "share", "b": "share"}, "", 1, 0},
 		// Alone each is within the budget. Together they exceed the GPU in an hour of 240, for demand is known by the hour.
 		{"peaks on a shared GPU", 2, []job{small("a", spike, "a-0"), small("b", hourOf(0, 24, 0.2, 0), "b-0")},
-			map[string]string{"a": "refuted_by_replay", "b": "refuted_by_replay"}, "throttled in 0.42 % of the time", 0, 0},
+			map[string]string{"a": "refuted_by_replay", "b": "refuted_by_replay"}, "would have waited", 0, 0},
 		// The device plugin shares all GPUs of a node or none.
 		{"beside a whole GPU", 2, []job{small("a", spike, "a-0"), small("b", hourOf(0, 24, 0.9, 0), "b-0")},
 			map[string]string{"a": "refuted_by_replay", "b": "well_used"},

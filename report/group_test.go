@@ -56,3 +56,27 @@ func TestShortHistory(t *testing.T) {
 		t.Errorf("%+v", notes)
 	}
 }
+
+// Spot and reserved nodes have prices of their own: of accounts, of the workloads on them and of the nodes that can go. What belongs to no
+// namespace is shared in proportion.
+func TestPricesOfPools(t *testing.T) {
+	list, err := prices.Parse([]byte(`{gpus: [{model: '*', node_labels: {capacity: spot}, per_hour: 1}, {model: '*', node_pool: own,
+per_hour: 3}, {model: '*', from: 2026-02-07, per_hour: 10}, {model: '*', per_hour: 4}]}`))
+	must.OK(t, err)
+	var s scene
+	s.node("n1", h100, 2, states{"busy": 1, "unallocated": 1}, nil)
+	s.node("own-1", h100, 1, states{"busy": 1}, nil)
+	s.node("x-1", h100, 1, states{"unallocated": 1}, nil)
+	s.add(metric.KubeLabels, map[string]string{"node": "n1", "label_capacity": "spot"}, constant(1))
+	s.job(job{name: "spot", pods: []string{"a-0"}, busy: hourOf(0, 24, 0.9, 0)})
+	s.job(job{name: "own", node: "own-1", pods: []string{"b-0"}, busy: hourOf(0, 24, 0.9, 0)})
+	d := s.must(t, func(o *Options) { o.Prices, o.ShareCost = list, true })
+	cost := map[string]float64{"n1": 2 * 240, "own-1": 3 * 240, "x-1": 5*24*4 + 5*24*10}
+	for _, n := range d.Nodes {
+		near(t, n.Node, *n.Cost, cost[n.Node])
+	}
+	for _, w := range d.Workloads {
+		near(t, w.Name, *w.Cost, map[string]float64{"spot": 240, "own": 720}[w.Name])
+	}
+	near(t, "shared", *d.Namespaces[0].SharedCost, 240+5*24*14)
+}

@@ -67,11 +67,3 @@ func over(a, b float64) float64 {
 }
 
 const day = 24 * time.Hour
-
-// requested are CPUs and bytes of memory.
-type requested struct{ cores, bytes float64 }
-
-// of points at the amount of a resource; nil if it is another one.
-func (r *requested) of(resource string) *float64 {
-	return map[string]*float64{"cpu": &r.cores, "memory": &r.bytes}[resource]
-}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/report/document"
+	"github.com/gpu-exporter/gpu-exporter/report/kube"
 	"github.com/gpu-exporter/gpu-exporter/report/prices"
 	"github.com/gpu-exporter/gpu-exporter/report/series"
 )
@@ -32,9 +33,11 @@ type nodeGPUs struct {
 	unattributed    float64
 	pool            string
 	// zone is that of a node whose pool is guessed, or its region or domain.
-	guessed   bool
-	zone      string
-	requested // CPUs and memory for pods with GPUs; 0 is unknown
+	guessed        bool
+	zone           string
+	kube.Requested             // CPUs and memory for pods with GPUs; 0 is unknown
+	part           prices.Part // of the price list
+	price          *float64    // of a GPU-hour
 }
 
 // fleet is the account of all nodes.
@@ -46,7 +49,7 @@ type fleet struct {
 	covered []bool            // steps with any data
 	// withoutRules are parts that no rule covers.
 	withoutRules []series.Span
-	requests     map[podKey]requested
+	requests     map[podKey]kube.Requested
 }
 
 func newFleet(p series.Period) *fleet {
@@ -192,34 +195,17 @@ func (f *fleet) adopt() {
 func (f *fleet) account(nodes []*nodeGPUs, list *prices.List) document.Account {
 	h := f.p.StepHours()
 	var a document.Account
-	var joules, cost float64
-	energy := false
 	for _, n := range nodes {
-		a.States.Plus(n.states, h)
-		a.Hours += n.expected * h
-		a.Reclaimable += n.reclaimable
-		a.Beyond += n.beyond
-		a.Unattributed += n.unattributed
-		energy = energy || n.energy
-		joules += n.joules
-		if per, ok := list.PerHour(n.key.model); ok {
-			if a.StateCost == nil {
-				a.StateCost = &document.States{}
-			}
-			a.StateCost.Plus(n.states, h*per)
-			cost += per * n.reclaimable
+		var states document.States
+		states.Plus(n.states, h)
+		var kWh *float64
+		if n.energy {
+			kWh = new(n.joules / 3.6e6)
 		}
+		a.Add(states, states.Sum(), n.reclaimable, n.beyond, kWh, n.price)
+		a.Hours, a.Unattributed = a.Hours+n.expected*h, a.Unattributed+n.unattributed
 	}
-	a.GPUs = over(a.Hours, f.p.Hours())
-	a.Difference = over(a.Hours-a.States.Sum(), a.Hours)
-	a.Coverage = over(a.Hours-a.States.NotReported-a.States.Unknown, a.Hours)
-	if energy {
-		a.EnergyKWh = new(joules / 3.6e6)
-		a.EnergyCost = list.Energy(*a.EnergyKWh)
-	}
-	if a.StateCost != nil {
-		a.Cost, a.ReclaimableCost = new(a.StateCost.Sum()), &cost
-	}
+	a.Close(f.p.Hours(), list)
 	return a
 }
 
@@ -280,12 +266,4 @@ func (f *fleet) assign(found []*finding) {
 // class is where pods of a node may run: in its pool, and if that is guessed only in its zone.
 func (f *fleet) class(n *nodeGPUs) string {
 	return n.key.cluster + "\x00" + n.key.model + "\x00" + n.pool + "\x00" + n.zone
-}
-
-// raw are the parts that no rule covers.
-func (f *fleet) raw() (out []document.Span) {
-	for _, g := range f.withoutRules {
-		out = append(out, document.Span{From: f.p.Begin(g.From), To: f.p.End(g.To - 1)})
-	}
-	return out
 }

@@ -74,7 +74,8 @@ func TestNotes(t *testing.T) {
 		doc := &document.Document{Fleet: document.Account{Coverage: tt.given.coverage},
 			Checks: document.Checks{Difference: tt.given.difference}}
 		for _, m := range tt.given.models {
-			doc.Models = append(doc.Models, document.Account{Model: m})
+			n := f.node(nodeKey{"", "n", m})
+			n.part.Model, n.price = m, o.Prices.Mean(prices.Part{Model: m}, monday, tenDays)
 		}
 		r.addNotes(doc, f, tt.given.versions)
 		var got []string

@@ -3,7 +3,6 @@ package report
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"time"
 
@@ -28,6 +27,8 @@ type Options struct {
 	// GroupLabel is the label of pods or namespaces by which workloads are added up; empty is none.
 	GroupLabel string
 	Prices     *prices.List
+	// ShareCost adds to each namespace and group its part of the cost that belongs to none.
+	ShareCost bool
 	// DCGM reads the metrics of dcgm-exporter.
 	DCGM bool
 	// RemovedAfter is how long a node must be without samples at the end of the period to count as removed.
@@ -39,7 +40,6 @@ type Options struct {
 	Advice Guards
 	// Progress is called with what is being read, of how many parts how many are done; nil is fine.
 	Progress func(stage string, done, total int)
-	Log      *slog.Logger
 }
 
 // Guards are the conditions of advice.
@@ -59,7 +59,6 @@ type Guards struct {
 func Defaults() Options {
 	const day = 24 * time.Hour
 	return Options{Step: 5 * time.Minute, ClusterLabel: "cluster", RemovedAfter: day, Parallel: 2,
-		Log:    slog.New(slog.DiscardHandler),
 		Advice: Guards{Observed: 7 * day, Idle: day, Coverage: 0.95, Saving: 0.02, Budget: 0.001}}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -48,7 +49,7 @@ func (a *analysis) runs(l *load) []run {
 			n := run{cluster: l.key.cluster, model: l.key.model, node: x.key.node, workload: l.key.id(), share: x.typical}
 			request := a.requests[podKey{x.key.cluster, x.key.namespace, x.key.pod}]
 			n.Pod = replay.Pod{ID: l.key.id() + "/" + x.key.pod, Gang: l.key.id(), From: s.From, To: s.To, GPUs: 1,
-				Cores: request.cores, Bytes: request.bytes}
+				Cores: request.Cores, Bytes: request.Bytes}
 			if strings.EqualFold(l.key.kind, "DaemonSet") {
 				n.Node = x.key.node // it leaves with the node
 			}
@@ -160,15 +161,17 @@ func (a *analysis) byModel(f *fleet, found []*finding) []*fleetNodes {
 			g.key, g.Used, g.Left, g.partitioned = k, map[string]float64{}, map[string]bool{}, map[string]float64{}
 		}
 		class := f.class(n)
-		machine := replay.Node{ID: n.key.node, Class: class, GPUs: n.gpus(), To: steps, Cores: n.cores, Bytes: n.bytes}
+		machine := replay.Node{ID: n.key.node, Class: class, GPUs: n.gpus(), To: steps, Cores: n.Cores, Bytes: n.Bytes}
 		clear(known)
 		clear(slots)
-		whole, sliced := false, false // pods have whole GPUs, or parts of them
+		whole, parts := false, []float64(nil) // pods have whole GPUs, or parts of them
 		for _, r := range onNode[n.key] {
 			p := r.Pod
 			p.Class = class
 			g.pods = append(g.pods, p)
-			whole, sliced = whole || p.Fraction == 0, sliced || p.Fraction > 0
+			if whole = whole || p.Fraction == 0; p.Fraction > 0 {
+				parts = append(parts, p.Fraction)
+			}
 			for s := p.From; s < p.To; s++ {
 				known[s] += r.share
 				slots[s] += float64(p.Size)
@@ -177,13 +180,15 @@ func (a *analysis) byModel(f *fleet, found []*finding) []*fleetNodes {
 		g.partitioned[n.key.node] = slices.Max(slots)
 		g.Used[n.key.node], g.Left[n.key.node] = n.allocated.Sum(), n.removed
 		entry(totals, g).Plus(&n.allocated)
-		if !sliced {
+		if len(parts) == 0 {
 			machine.Offers = replay.Whole
 		} else if !whole {
-			machine.Offers = replay.Sliced
+			if machine.Offers = replay.Sliced; slices.Max(parts)-slices.Min(parts) < 0.01 {
+				machine.Part = parts[0]
+			}
 		}
 		g.Nodes = append(g.Nodes, machine)
-		base := replay.Pod{ID: "?" + n.key.node, Class: class, Unknown: true}
+		base := replay.Pod{ID: "?" + n.key.node, Class: class, Unknown: true, Home: n.key.node}
 		g.unknown = append(g.unknown, replay.Levels(steps, base, func(s int) float64 {
 			return n.allocated.Or(s, 0) + n.silent.Or(s, 0) - known[s]
 		})...)
@@ -201,6 +206,39 @@ func (a *analysis) byModel(f *fleet, found []*finding) []*fleetNodes {
 	return out
 }
 
+// placement are the nodes of a model, and all pods of the period on them, with some of the advice on workloads followed.
+func (a *analysis) placement(f *fleet, g *fleetNodes, found []*finding, advised func(*finding) bool) *replay.Fleet {
+	then := &replay.Fleet{Nodes: g.Nodes, Pods: slices.Concat(g.broken, g.unknown), Left: g.Left, Used: maps.Clone(g.Used)}
+	for _, x := range found {
+		list, follows := x.replaced, advised(x)
+		if !follows {
+			list = nil
+		}
+		for _, r := range x.runs {
+			if r.Owner = r.workload; !follows {
+				list = append(list, r.Pod)
+			} else if x.row.Cluster == g.key.cluster && x.row.Model == g.key.model {
+				then.Used[r.node] -= r.share * float64(r.To-r.From)
+			}
+		}
+		for _, p := range list {
+			id, _, _ := strings.Cut(p.ID, "#") // of the pod's first GPU
+			n := f.nodes[nodeKey{g.key.cluster, x.nodes[id], g.key.model}]
+			if n == nil || x.row.Cluster != g.key.cluster || x.row.Model != g.key.model {
+				continue
+			}
+			p.Class, p.Home = f.class(n), n.key.node
+			if then.Pods = append(then.Pods, p); follows && x.row.Advice == document.AdviseShare {
+				then.Sized = append(then.Sized, p)
+			} else if follows {
+				then.Used[n.key.node] += p.Amount() * float64(p.To-p.From)
+			}
+		}
+	}
+	replay.Sort(then.Pods)
+	return then
+}
+
 // nodeHistory is how long a pool must be known for its nodes to be given back with confidence: three weeks.
 const nodeHistory = 21 * day
 
@@ -208,31 +246,29 @@ const nodeHistory = 21 * day
 // back once all advice about workloads is carried out: what it frees changes no invoice by itself. That is as sure as the least sure part.
 func (a *analysis) consolidate(f *fleet, groups []*fleetNodes, found []*finding) (out []document.Advice) {
 	for _, g := range groups {
-		if ad := a.giveBack(f, g); ad != nil {
-			out = append(out, *ad)
-		}
-		then, level, n := *g, "high", 0
-		then.Used = map[string]float64{}
+		level, n := "high", 0
 		for _, x := range found {
 			if x.follows() && x.row.Cluster == g.key.cluster && x.row.Model == g.key.model {
 				n++
 				level = document.Least(level, x.advice[0].Confidence)
 			}
-			for _, p := range x.replaced {
-				id, _, _ := strings.Cut(p.ID, "#")
-				then.Used[x.nodes[id]] += p.Amount() * float64(p.To-p.From)
-			}
+		}
+		var counted *replay.Fleet
+		if n > 0 {
+			counted = a.placement(f, g, found, func(x *finding) bool { return x.follows() && !x.advice[0].Unsure() })
+		}
+		if ad := a.giveBack(f, g, counted); ad != nil {
+			out = append(out, *ad)
 		}
 		if n == 0 {
 			continue
 		}
-		then.Nodes, then.Pods = a.placement(f, g, found, true)
-		replay.Sort(then.Pods)
-		then.Left = maps.Clone(g.Left)
+		then := *g
+		then.Fleet, then.Left = *a.placement(f, g, found, (*finding).follows), maps.Clone(g.Left)
 		for _, name := range g.back {
 			then.Left[name] = true
 		}
-		if ad := a.giveBack(f, &then); ad != nil {
+		if ad := a.giveBack(f, &then, nil); ad != nil {
 			ad.Reason, ad.Confidence = "after_advice", document.Least(level, ad.Confidence)
 			ad.Title = "After the advice on workloads: " + strings.ToLower(ad.Title[:1]) + ad.Title[1:]
 			ad.Evidence = fmt.Sprintf("With %s on workloads carried out: %s", units.Count(float64(n), "recommendation"), ad.Evidence)
@@ -242,8 +278,8 @@ func (a *analysis) consolidate(f *fleet, groups []*fleetNodes, found []*finding)
 	return out
 }
 
-// giveBack finds the nodes of a model that can be given back.
-func (a *analysis) giveBack(f *fleet, g *fleetNodes) *document.Advice {
+// giveBack finds the nodes of a model that can be given back, whether or not the advice on workloads that is counted is carried out.
+func (a *analysis) giveBack(f *fleet, g *fleetNodes, counted *replay.Fleet) *document.Advice {
 	budget, steps, first := a.opt.Advice.Budget, a.p.Steps(), max(0, slices.Index(f.covered, true))
 	known := a.p.Duration(steps - first)
 	if known < a.opt.Advice.Observed*19/20 || g.key.model == "" {
@@ -258,8 +294,11 @@ func (a *analysis) giveBack(f *fleet, g *fleetNodes) *document.Advice {
 	if n == 0 {
 		n, doubt = needless, "no reserve is left"
 	}
+	if counted != nil { // shares need nodes of their own
+		n = sort.Search(n, func(k int) bool { return !counted.Without(order[:k+1], first, steps, budget).Feasible(budget) })
+	}
 	r := g.Without(order[:n], first, steps, -1)
-	if !r.Feasible(budget) {
+	if n == 0 || !r.Feasible(budget) {
 		return nil
 	}
 	g.back = order[:n]
@@ -272,24 +311,27 @@ func (a *analysis) giveBack(f *fleet, g *fleetNodes) *document.Advice {
 	case slices.ContainsFunc(order[:n], func(name string) bool { return f.nodes[nodeKey{g.key.cluster, name, g.key.model}].guessed }):
 		doubt = "no label names their node pool (--node-pool-label)"
 	}
-	hours := 0.0
+	var back document.Account
 	for _, name := range order[:n] {
-		hours += f.nodes[nodeKey{g.key.cluster, name, g.key.model}].expected * a.p.StepHours()
+		x := f.nodes[nodeKey{g.key.cluster, name, g.key.model}]
+		back.Hours += x.expected * a.p.StepHours()
+		back.Add(document.States{}, x.expected*a.p.StepHours(), 0, 0, nil, a.price(x.key))
 	}
-	ad := a.advice(g.key, document.AdviseConsolidate, "half_empty_nodes", hours, "medium")
+	ad := a.advice(g.key, document.AdviseConsolidate, "half_empty_nodes", back.Hours, "medium")
+	ad.SavedCost = back.Cost
 	ad.Nodes, ad.SavedGPUs, ad.Saving, ad.Replay, ad.Validation = n, h.Left[0]-h.Left[n], document.SavesNodes, a.replayed(r), validation
 	names := slices.Sorted(slices.Values(order[:n]))
 	ad.Title = fmt.Sprintf("Give back %s of %s: %s", units.Count(float64(n), "node"), g.key.model, units.Few(names, 8))
 	ad.Evidence = fmt.Sprintf("%d pods of the period, placed on the other %s with %.0f GPUs, would all have run: %s. "+
 		"%.0f GPUs were allocated at the busiest time.", r.Placed, units.Count(float64(len(order)-n), "node"), h.Left[n],
-		waited(r, a.p), g.peak)
+		r.Waits(a.p.Step), g.peak)
 	ad.Risk = "medium: only the reserve is left for growth and for the loss of a node; drain each node before it is removed"
 	if len(order) == n {
 		ad.Evidence = "None of them was allocated at any time of the period."
 		ad.Alternatives, ad.Risk = "No node of the model is left.", "medium: nothing is left for new pods"
 	} else {
 		ad.Alternatives = units.Sentence(units.Count(float64(len(order)-needless), "node"), " would have sufficed, without a reserve; "+
-			"with one less, ", waited(g.Without(order[:needless+1], first, steps, -1), a.p))
+			"with one less, ", g.Without(order[:needless+1], first, steps, -1).Waits(a.p.Step))
 	}
 	if kept := g.Kept(); len(kept) > 0 {
 		ad.Evidence += " Kept: no two replicas on one node, which was always so, of " + units.Few(kept, 8) + "."
@@ -302,19 +344,6 @@ func (a *analysis) giveBack(f *fleet, g *fleetNodes) *document.Advice {
 		"#   scoringStrategy.type: MostAllocated for nvidia.com/gpu; then\nkubectl drain --ignore-daemonsets " +
 		strings.Join(names, " ")
 	return &ad
-}
-
-// waited describes what a replay found.
-func waited(r replay.Result, p series.Period) string {
-	if r.Waiting == 0 {
-		return "none would have waited"
-	}
-	text := fmt.Sprintf("%d would have waited, %s at the longest", r.Waiting,
-		units.Duration(time.Duration(r.LongestWait*float64(p.Step))))
-	if r.Unplaced > 0 {
-		text += fmt.Sprintf(", and %d would not have run at all", r.Unplaced)
-	}
-	return text
 }
 
 // replayed are the figures of a replay.

@@ -690,7 +690,7 @@ func TestWordsOfAReplay(t *testing.T) {
 			"2 would have waited, 3.5 hours at the longest, and 1 would not have run at all",
 			document.Replay{Pods: 4, Waiting: 2, WaitedHours: 5, LongestWait: 3.5}},
 	} {
-		if got := waited(tt.r, a.p); got != tt.text {
+		if got := tt.r.Waits(a.p.Step); got != tt.text {
 			t.Error(got)
 		}
 		if got := a.replayed(tt.r); *got != tt.want {

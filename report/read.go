@@ -13,6 +13,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/kube"
 	"github.com/gpu-exporter/gpu-exporter/report/metric"
+	"github.com/gpu-exporter/gpu-exporter/report/prices"
 	"github.com/gpu-exporter/gpu-exporter/report/prom"
 	"github.com/gpu-exporter/gpu-exporter/report/series"
 	"github.com/gpu-exporter/gpu-exporter/report/units"
@@ -33,7 +34,8 @@ type reader struct {
 	opt Options
 	q   prom.QL
 
-	has map[string]bool // names of metrics in the period
+	has    map[string]bool      // names of metrics in the period
+	prices map[nodeKey]*float64 // of GPU-hours, by node
 
 	mu      sync.Mutex
 	sources map[string]*document.Source
@@ -118,6 +120,12 @@ func (r *reader) coarse(ctx context.Context, every time.Duration, op, overTime, 
 	})
 }
 
+// every queries a value every so often, from one such time after the begin of the period on.
+func (r *reader) every(ctx context.Context, every time.Duration, query string, each func(*prom.Series) error) error {
+	every = min(every, r.p.To.Sub(r.p.From))
+	return r.api.Range(ctx, prom.Range{Query: query, From: r.p.From.Add(every), To: r.p.To, Step: every}, each)
+}
+
 // place is the node of a series.
 func (r *reader) place(l prom.Labels) nodeKey { return nodeKey{l.Get(r.q.Cluster), l.Get("node"), ""} }
 
@@ -173,8 +181,7 @@ func (r *reader) duplicates(ctx context.Context) error {
 	}
 	most := 1.0
 	query := "max(" + r.q.By("count", r.q.Select(metric.RawUp), metric.PerGPU...) + ")"
-	q := prom.Range{Query: query, From: r.p.From.Add(time.Hour), To: r.p.To, Step: time.Hour}
-	err := r.api.Range(ctx, q, func(series *prom.Series) error {
+	err := r.every(ctx, time.Hour, query, func(series *prom.Series) error {
 		most = max(most, slices.Max(series.Value))
 		return nil
 	})
@@ -203,11 +210,8 @@ func (r *reader) withoutRules() {
 // five minutes; with fewer the series are read, over a longer time.
 func (r *reader) interval(ctx context.Context) error {
 	samples := map[nodeKey]float64{}
-	every := min(6*time.Hour, r.p.To.Sub(r.p.From))
-	q := prom.Range{Query: r.q.By("max", "count_over_time("+r.q.Select(metric.RawUp)+"[1h])", "node"), From: r.p.From.Add(every),
-		To:   r.p.To,
-		Step: every}
-	err := r.api.Range(ctx, q, func(series *prom.Series) error {
+	query := r.q.By("max", "count_over_time("+r.q.Select(metric.RawUp)+"[1h])", "node")
+	err := r.every(ctx, 6*time.Hour, query, func(series *prom.Series) error {
 		k := r.place(series.Labels)
 		samples[k] = max(samples[k], slices.Max(series.Value))
 		return nil
@@ -418,13 +422,19 @@ func (r *reader) unattributed(ctx context.Context, f *fleet) error {
 
 // pools finds the node pools, from labels of the nodes if there are any, otherwise from their names.
 func (r *reader) pools(ctx context.Context, f *fleet) error {
-	of, zones := map[nodeKey]string{}, map[nodeKey]string{}
+	r.prices = map[nodeKey]*float64{}
+	of, zones, priced := map[nodeKey]string{}, map[nodeKey]string{}, map[nodeKey]map[string]string{}
 	if r.has[metric.KubeLabels] {
 		labels, regional := kube.NodeLabels("pool"), kube.NodeLabels("zone")
 		if r.opt.PoolLabel != "" {
 			labels = []string{kube.LabelMetric(r.opt.PoolLabel)}
 		}
 		err := r.coarse(ctx, day, "", "last", r.q.Select(metric.KubeLabels), nil, func(l prom.Labels, _ series.Span, _ float64) {
+			values := map[string]string{}
+			for _, name := range r.opt.Prices.Labels() {
+				values[name] = l.Get(kube.LabelMetric(name))
+			}
+			priced[r.place(l)] = values
 			for _, x := range []struct {
 				labels []string
 				into   map[nodeKey]string
@@ -444,6 +454,9 @@ func (r *reader) pools(ctx context.Context, f *fleet) error {
 			_, domain, _ := strings.Cut(n.key.node, ".")
 			n.pool, n.zone, n.guessed = kube.PoolOf(n.key.node), cmp.Or(zones[at], domain), true
 		}
+		n.part = prices.Part{Model: n.key.model, NodePool: n.pool, Cluster: n.key.cluster, Labels: priced[at]}
+		n.price = r.opt.Prices.Mean(n.part, r.p.From, r.p.To)
+		r.prices[n.key] = n.price
 	}
 	switch {
 	case len(of) > 0:
@@ -460,23 +473,22 @@ func (r *reader) pools(ctx context.Context, f *fleet) error {
 // requests reads the CPUs and the memory of the nodes that other pods leave for those with GPUs, and what these request.
 func (r *reader) requests(ctx context.Context, f *fleet) error {
 	const data = "CPU and memory of nodes"
-	if f.requests = map[podKey]requested{}; !r.has[metric.KubeAllocatable] || !r.has[metric.KubeRequests] {
+	if f.requests = map[podKey]kube.Requested{}; !r.has[metric.KubeAllocatable] || !r.has[metric.KubeRequests] {
 		r.source(data, "absent", metric.KubeAllocatable+", "+metric.KubeRequests, 0)
 		return nil
 	}
 	r.source(data, "series", metric.KubeAllocatable+", "+metric.KubeRequests, r.p.Hours())
 	const amounts, gpus = `resource=~"cpu|memory"`, `resource=~"nvidia_com_.+"`
-	sides, every := map[nodeKey][2]requested{}, min(6*time.Hour, r.p.To.Sub(r.p.From))
+	sides := map[nodeKey][2]kube.Requested{}
 	on := " on (" + r.q.Cluster + ", namespace, pod) "
 	for i, query := range []string{
 		r.q.By("max", r.q.Select(metric.KubeAllocatable, amounts), "node", "resource"),
 		r.q.By("sum", r.q.Once(r.q.Select(metric.KubeRequests, amounts)+" unless"+on+r.q.Select(metric.KubeRequests, gpus)),
 			"node", "resource"),
 	} {
-		q := prom.Range{Query: query, From: r.p.From.Add(every), To: r.p.To, Step: every}
-		err := r.api.Range(ctx, q, func(s *prom.Series) error {
+		err := r.every(ctx, 6*time.Hour, query, func(s *prom.Series) error {
 			side := sides[r.place(s.Labels)]
-			if v := side[i].of(s.Labels.Get("resource")); v != nil {
+			if v := side[i].Of(s.Labels.Get("resource")); v != nil {
 				*v = slices.Max(s.Value)
 			}
 			sides[r.place(s.Labels)] = side
@@ -488,17 +500,16 @@ func (r *reader) requests(ctx context.Context, f *fleet) error {
 	}
 	for _, n := range f.nodes {
 		side := sides[nodeKey{n.key.cluster, n.key.node, ""}]
-		n.cores, n.bytes = max(0, side[0].cores-side[1].cores), max(0, side[0].bytes-side[1].bytes)
+		n.Cores, n.Bytes = max(0, side[0].Cores-side[1].Cores), max(0, side[0].Bytes-side[1].Bytes)
 	}
 	last := func(matcher string) string {
 		return "last_over_time(" + r.q.Select(metric.KubeRequests, matcher) + "[1d])"
 	}
 	query := r.q.By("sum", r.q.Once(last(amounts)+" and"+on+last(gpus)), "namespace", "pod", "resource")
-	q := prom.Range{Query: query, From: r.p.From.Add(min(day, r.p.To.Sub(r.p.From))), To: r.p.To, Step: day}
-	return r.api.Range(ctx, q, func(s *prom.Series) error {
+	return r.every(ctx, day, query, func(s *prom.Series) error {
 		k := podKey{s.Labels.Get(r.q.Cluster), s.Labels.Get("namespace"), s.Labels.Get("pod")}
 		x := f.requests[k]
-		if v := x.of(s.Labels.Get("resource")); v != nil {
+		if v := x.Of(s.Labels.Get("resource")); v != nil {
 			*v = slices.Max(s.Value)
 		}
 		f.requests[k] = x
@@ -634,7 +645,7 @@ func (r *reader) rawLoads(ctx context.Context, s *space, g series.Span, facts *g
 			return err
 		}
 	}
-	s.fill(g)
+	s.fill(g, false)
 	r.source("workloads", "series", metric.RawAllocated, float64(g.Len())*r.p.StepHours())
 	return nil
 }

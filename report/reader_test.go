@@ -389,7 +389,7 @@ func TestFill(t *testing.T) {
 		a.busy, a.idle, a.share = digits(0, "2345"), digits(0, "5432"), digits(0, "xxxx")
 	}
 	s.join(newGPUFacts())
-	s.fill(series.Span{From: 1, To: 3})
+	s.fill(series.Span{From: 1, To: 3}, false)
 	if len(s.loads) != 1 {
 		t.Fatalf("%d workloads", len(s.loads))
 	}

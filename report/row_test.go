@@ -363,12 +363,13 @@ func TestNamespaces(t *testing.T) {
 		if kwh > 0 {
 			w.EnergyKWh = &kwh
 		}
-		w.Cost = list.Cost(model, w.Allocated)
+		w.Cost = prices.Cost(list.Mean(prices.Part{Model: model}, monday, tenDays), w.Allocated)
 		return &finding{row: w}
 	}
 	found := []*finding{of("y", "a", 5, 1, 2, 4, 1, 3, 10), of("x", "b", 1, 0, 1, 1, 1, 1, 0), of("y", "b", 7, 0, 0, 1, 0, 0, 0),
 		of("y", "a", 1, 0, 1, 0, 0, 0, 4)}
 	found[3].row.Allocated += 0.5 // a difference
+	*found[3].row.Cost++
 	rows := make([]*document.Workload, len(found))
 	for i, f := range found {
 		rows[i] = &f.row
@@ -384,7 +385,7 @@ func TestNamespaces(t *testing.T) {
 		"x difference": {x.Difference, 0}, "y hours": {y.Hours, 14 + 8 + 2.5}, "y busy": {y.States.Busy, 12}, "y gap": {y.States.Gap, 3},
 		"y idle": {y.States.Idle, 5}, "y unknown": {y.States.Unknown, 1}, "y beyond": {y.Beyond, 1}, "y others": {y.UsedByOthers, 3},
 		"y reclaimable": {y.Reclaimable, 2.5}, "y energy": {*y.EnergyKWh, 14}, "y energy cost": {*y.EnergyCost, 10.5},
-		"y cost": {*y.Cost, 32}, "y cost of busy": {y.StateCost.Busy, 10}, "y cost of unused": {y.StateCost.Unused(), 14},
+		"y cost": {*y.Cost, 33}, "y cost of busy": {y.StateCost.Busy, 10}, "y cost of unused": {y.StateCost.Unused(), 14},
 		"y cost of unknown": {y.StateCost.Unknown, 2}, "y coverage": {y.Coverage, 1 - 1/24.5}, "y difference": {y.Difference, 0.5 / 24.5}} {
 		near(t, what, v[0], v[1])
 	}

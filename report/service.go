@@ -102,7 +102,7 @@ func (a *analysis) replicas(l *load, r *document.Workload, steps int) (*document
 	}
 	switch {
 	case r.Rhythm == "":
-		return nil, unknownRhythm(a.p)
+		return nil, sizing.UnknownRhythm(a.p.Duration(a.p.Steps()))
 	case n >= s.pods && !scheduled:
 		return nil, sizing.Reason{}
 	}
@@ -147,7 +147,8 @@ func (a *analysis) replicas(l *load, r *document.Workload, steps int) (*document
 	ad.Validation = v.Result(a.p)
 	ad.Replay = &document.Replay{Pods: s.pods, OccupiedHours: r.Allocated - saved,
 		Throttled: demand.Missed(a.p, a.opt.zone(), s.demand, series.Span{From: 0, To: a.p.Steps()}, s.gpus, n, low, from, to)}
-	if ad.Confidence = a.confidence(r, ad.Validation, steps); ad.Confidence == "high" && float64(n)*s.gpus < 2*all.Top() {
+	ad.Confidence = r.Sure(ad.Validation, a.p.Duration(steps), a.opt.Advice.Observed, a.opt.Advice.Coverage, a.opt.Advice.Budget)
+	if ad.Confidence == "high" && float64(n)*s.gpus < 2*all.Top() {
 		ad.Confidence = "medium"
 	}
 	if !sure || s.doubt != "" {

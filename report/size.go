@@ -95,7 +95,7 @@ func (a *analysis) size(l *load, r *document.Workload, steps int) (*document.Adv
 		return nil, reason
 	}
 	if r.Rhythm == "" {
-		return nil, unknownRhythm(a.p)
+		return nil, sizing.UnknownRhythm(a.p.Duration(a.p.Steps()))
 	}
 	ad := a.adviceFor(r, document.AdviseShare, "low_activity", r.Allocated*(1-s.Part))
 	ad.Alternatives = s.Smaller
@@ -145,7 +145,7 @@ func (a *analysis) size(l *load, r *document.Workload, steps int) (*document.Adv
 	ad.Validation = v.Result(a.p)
 	exceeded := over(float64(a.exceeded(l, r, s, series.Span{From: 0, To: a.p.Steps()})), float64(d.Steps))
 	ad.Replay = &document.Replay{Pods: r.Pods, OccupiedHours: r.Allocated * s.Part, Throttled: exceeded}
-	ad.Confidence = a.confidence(r, ad.Validation, steps)
+	ad.Confidence = r.Sure(ad.Validation, a.p.Duration(steps), a.opt.Advice.Observed, a.opt.Advice.Coverage, a.opt.Advice.Budget)
 	if !sure || assumed || s.Replicas == 0 && !d.Bursts {
 		ad.Confidence = "low"
 	}
@@ -179,22 +179,4 @@ func (a *analysis) several(l *load) bool {
 		earlier[x.key.pod] = append(earlier[x.key.pod], &x.busy)
 	}
 	return len(l.allocations) == 0 && l.sum[qPods] > 0 && l.track(qAllocated).Last() > 1.01*l.sum[qPods]
-}
-
-func unknownRhythm(p series.Period) sizing.Reason {
-	return sizing.Reason{Code: "rhythm_unknown", Text: "its demand repeats neither by day nor by week within " +
-		units.Duration(p.To.Sub(p.From)) + ": a longer period may show its peaks"}
-}
-
-// confidence depends on how often advice of earlier times held later, and on the number of periods of the demand.
-func (a *analysis) confidence(r *document.Workload, v *document.Validation, steps int) string {
-	g, observed := a.opt.Advice, a.p.Duration(steps)
-	switch {
-	case v == nil || v.Worst > 10*g.Budget || observed < g.Observed*19/20 || r.Coverage < g.Coverage:
-		return "low"
-	case v.Folds == 4 && v.Worst <= g.Budget && observed >= 14*day && r.Coverage >= 0.99 &&
-		(r.Rhythm == "day" || observed >= 28*day):
-		return "high"
-	}
-	return "medium"
 }

@@ -141,8 +141,9 @@ func (s *space) join(facts *gpuFacts) {
 	}
 }
 
-// fill makes up for missing rules: what allocations did in a part of the period is added to their workloads.
-func (s *space) fill(g series.Span) {
+// fill makes up for missing rules: what allocations did in a part of the period is added to their workloads. Where there are no counters
+// of containers, all of it is from the allocations, and what is not idle is a gap.
+func (s *space) fill(g series.Span, all bool) {
 	for _, l := range s.loads {
 		for _, a := range l.allocations {
 			for k, v := range a.busy.Within(g.From, g.To) {
@@ -151,6 +152,24 @@ func (s *space) fill(g series.Span) {
 			}
 			for k, v := range a.idle.Within(g.From, g.To) {
 				l.add(qIdle, k, v)
+			}
+			if !all {
+				continue
+			}
+			for k, v := range a.share.All() {
+				l.add(qAllocated, k, v)
+				if m, ok := a.memory.At(k); ok {
+					l.add(qMemory, k, m)
+				}
+				busy, ok := a.busy.At(k)
+				if !ok {
+					continue
+				}
+				l.add(qObserved, k, map[bool]float64{true: v, false: 1}[a.mig()])
+				if busy >= busyAbove {
+					l.add(qLastBusy, k, float64(s.p.End(k).Unix()))
+					l.add(qGap, k, max(0, v-busy))
+				}
 			}
 		}
 	}

@@ -44,8 +44,6 @@ func TestReplicasFor(t *testing.T) {
 
 // How sure a size is: seven days but a twentieth, 28 for a rhythm of weeks, four folds within the budget of 0.1 %.
 func TestConfidence(t *testing.T) {
-	o := Defaults()
-	a := &analysis{p: series.NewPeriod(monday, monday.Add(60*day), time.Hour), opt: &o}
 	for _, tt := range []struct {
 		days     float64
 		rhythm   string
@@ -61,10 +59,11 @@ func TestConfidence(t *testing.T) {
 		{30, "day", 0.94, 4, 0, "low"}, {6.65, "day", 1, 4, 0, "low"}, {6.7, "day", 1, 4, 0, "medium"}, {30, "day", 1, 0, 0, "low"},
 	} {
 		var v *document.Validation
+		w := document.Workload{Rhythm: tt.rhythm, Coverage: tt.coverage}
 		if tt.folds > 0 {
 			v = &document.Validation{Folds: tt.folds, Worst: tt.worst}
 		}
-		if got := a.confidence(&document.Workload{Rhythm: tt.rhythm, Coverage: tt.coverage}, v, int(tt.days*24)); got != tt.want {
+		if got := w.Sure(v, time.Duration(int(tt.days*24))*time.Hour, 7*day, 0.95, 0.001); got != tt.want {
 			t.Errorf("%+v: %s", tt, got)
 		}
 	}

@@ -5,12 +5,12 @@ package rooms
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"time"
 
 	"github.com/alecthomas/kingpin/v2"
@@ -40,7 +40,7 @@ type Part struct {
 
 // Command is a program beside the exporter. Run returns the exit code.
 type Command struct {
-	Name, Help string // a line for the help of the exporter; none where empty
+	Name, Help string // of the help of the exporter
 	Run        func(ctx context.Context, assemble Assemble, args []string, stdout, stderr io.Writer) int
 }
 
@@ -50,9 +50,6 @@ const (
 	ExitBroken = 1
 	ExitUsage  = 2
 )
-
-// ErrHelp means that the flags only requested a text, which was printed.
-var ErrHelp = errors.New("only a text was asked for")
 
 // Assemble parses the flags of the exporter and assembles it, without running anything. With an error it returns the exit code.
 type Assemble func(args []string, stdout, stderr io.Writer) (*Program, int, error)
@@ -87,6 +84,8 @@ type Common struct {
 	API       source.APIOptions // the API server
 	APIUsed   bool              // by a part
 	PodLabels []string          // of gpu_pod_info
+	// PodLabelPattern matches further labels of pods that the page of another exporter has; nil: none.
+	PodLabelPattern *regexp.Regexp
 
 	Web    *toolkit.FlagConfig
 	Logger *slog.Logger
@@ -123,9 +122,13 @@ type Plan struct {
 	Pods    podmap.Options // of the kubelet
 
 	Page *Page // another page of the same View; nil: none
+	// SetFamilies replaces those of Page; it is set before anything runs.
+	SetFamilies func([]catalog.Family) error
 
 	// Event takes an XID of another data source than the driver; it is set before anything runs.
 	Event func(gpu.XIDEvent)
+	// LetGo closes the driver for a time; it is set before anything runs.
+	LetGo func(time.Duration)
 	// NoProcesses is why processes cannot be looked up; nil where they can.
 	NoProcesses func() error
 	NoNumbers   func() error // why job numbers are not known
@@ -133,10 +136,12 @@ type Plan struct {
 	HostPIDs func() bool
 }
 
-// Page is a page of metrics beside the exporter's own, also served at /metrics of a port where it has one.
+// Page is a page of metrics beside the exporter's own, also served at /metrics of a port where it has one, or of every one.
 type Page struct {
 	Path, Name, Port string
+	Main             bool
 	Families         []catalog.Family
+	Note             string // what it lacks, for the node page
 }
 
 // Room is what a part adds to the running program; what it lacks is nil.

@@ -93,7 +93,7 @@ var hidden = []struct{ where, what, reason string }{
 	{benchFlag, "metrics", "goldens have every metric; the demo has the default, TestSeries both smaller sizes"},
 	{benchFlag, "call-deadline", "stepped tests have none in real time, tests of hung calls a short one"},
 	{shippedFlag, "compat", outsideBench},
-	{shippedFlag, "docker.socket", outsideBench},
+	{shippedFlag, "containers.socket", outsideBench},
 	{shippedFlag, "kubelet", "the default; the unit and the compose file disable it, test/shipped starts them"},
 	{shippedFlag, "kubelet.*", outsideBench},
 	{shippedFlag, "log.format", "the chart sets the default"},
@@ -105,7 +105,6 @@ var hidden = []struct{ where, what, reason string }{
 	{testedFlag, "collector.*", "TestEachGroup of internal/catalog switches each"},
 	{testedFlag, "no-collector.*", "TestEachGroup of internal/catalog switches each"},
 	{testedFlag, "kubelet.gpu-id-resource", "test/shipped sets it by the chart's value"},
-	{testedFlag, "log.format", "test/shipped sets it by the chart's value"},
 	{testedFlag, "web.systemd-socket", "exporter-toolkit's; systemd-analyze verifies the socket unit"},
 }
 
@@ -250,7 +249,7 @@ func allSources(t *testing.T) []string {
 	t.Helper()
 	c, err := parse([]string{"--node-name=node-1", "--kubelet.checkpoint=/none", "--kubelet.dra-checkpoint=/none",
 		"--gpu-fractioning.map-dir=/none", "--kubernetes.pods", "--kubernetes.resource-slices", "--slurm.job-mapping-dir=/none",
-		"--docker.socket=/none", "--podman.socket=/none", "--containers.visible", "--kubernetes.api-server=https://none.invalid",
+		"--containers.socket=/none", "--containers.socket=/podman", "--containers.visible", "--kubernetes.api-server=https://none.invalid",
 		"--web.listen-address=127.0.0.1:0"}, io.Discard, io.Discard)
 	must.OK(t, err)
 	e, err := newExporter(c, time.Now, func(error) {}, hooks{})

@@ -31,7 +31,7 @@ import (
 
 // An interceptor makes calls in place of the driver; an injection makes one whose hung calls return with the channel.
 type (
-	interceptor func(dev int, call string, value any, run func() int32) int32
+	interceptor func(dev int, call string, _ []int, value any, run func() int32) int32
 	injection   func(release <-chan struct{}) interceptor
 )
 
@@ -168,7 +168,7 @@ func (c *callCheck) every(t *testing.T) {
 	var mu sync.Mutex // calls of two GPUs are concurrent
 	seen := map[place]bool{}
 	healthy, _ := c.play(t, func(<-chan struct{}) interceptor {
-		return func(dev int, call string, _ any, run func() int32) int32 {
+		return func(dev int, call string, _ []int, _ any, run func() int32) int32 {
 			if dev < 1 {
 				mu.Lock()
 				defer mu.Unlock()
@@ -195,7 +195,7 @@ func (c *callCheck) every(t *testing.T) {
 			count := map[place]int{}
 			inject := func(release <-chan struct{}) interceptor {
 				kinds := callFaults(release)
-				return func(dev int, call string, value any, run func() int32) int32 {
+				return func(dev int, call string, _ []int, value any, run func() int32) int32 {
 					i := slices.Index(at, place{dev, call})
 					if i < 0 {
 						return run()

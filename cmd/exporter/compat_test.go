@@ -2,10 +2,15 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"io"
+	"net"
 	"net/http"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +20,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
 	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
 	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
 
@@ -26,21 +32,21 @@ func TestCompatGolden(t *testing.T) {
 		played, release, _ := strings.Cut(name, "/")
 		list.add(branchOf(played), name, func(t *testing.T) {
 			s, pods := load(t, played)
-			st := play(t, s, pods, "--compat="+release, "--compat.shared-gpus=copies")
+			st := play(t, s, pods, "--compat="+release, "--compat.set=kubernetes-virtual-gpus=true")
 			st.run(64 * time.Second)
 			if !*update { // another test writes it
 				st.golden(played)
 			}
 			st.run(66 * time.Second) // past the XID at 120 s
 			var page, again bytes.Buffer
-			if err := st.e.compat.WriteText(&page, false, nil); err != nil {
+			if err := st.e.compat.WriteText(&page, false); err != nil {
 				t.Error(err)
 			}
 			sameFile(t, filepath.Join("..", "..", "testdata", "golden", "compat", played+"-"+release+".prom"),
 				regexp.MustCompile(`(?m)^(\w+_duration_seconds) .*$`).ReplaceAllString(page.String(), "$1 VARIES"))
 
 			// A view has one page, however often it is written.
-			if err := st.e.compat.WriteText(&again, false, nil); err != nil || again.String() != page.String() {
+			if err := st.e.compat.WriteText(&again, false); err != nil || again.String() != page.String() {
 				t.Errorf("a second scrape of the same view differs (%v)", err)
 			}
 		})
@@ -93,9 +99,9 @@ func TestCompatFlag(t *testing.T) {
 			t.Errorf("%v: the error does not say what there is: %v", args, err)
 		}
 	}
-	for _, args := range [][]string{{"--compat.listen-address=:9400"}, {"--compat.shared-gpus=copies"},
+	for _, args := range [][]string{{"--compat.listen-address=:9400"}, {"--compat.set=kubernetes-virtual-gpus=true"},
 		{"--compat=dcgm-4.8", "--compat.shared-gpus=two"},
-		{"--compat=dcgm-4.8", "--compat.listen-address=9400"}, {"--compat=dcgm-4.8", "--compat.device-label=serial"}} {
+		{"--compat=dcgm-4.8", "--compat.listen-address=9400"}, {"--compat=dcgm-4.8", "--compat.set=label=serial"}} {
 		if _, err := parse(args, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), "compat") &&
 			!strings.Contains(err.Error(), "enum") {
 			t.Errorf("%v: %v", args, err)
@@ -107,3 +113,37 @@ func TestCompatFlag(t *testing.T) {
 		}
 	}
 }
+
+// Started as dcgm-exporter with bad input, the program ends with one line that names it, beside that of its start.
+func TestStandInRefuses(t *testing.T) {
+	t.Parallel()
+	busy, err := net.Listen("tcp", "127.0.0.1:0")
+	must.OK(t, err)
+	defer busy.Close()
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		must.OK(t, os.WriteFile(path, []byte(text), 0o600))
+		return path
+	}
+	for args, want := range map[string]string{
+		"--kubernetes --poll.fast=1s": "--poll.fast=1s is not",
+		"-f /no/such.csv":             "collector file /no/such.csv: ",
+		"-f " + file("fields.csv", "DCGM_FI_DEV_GPU_TEMP, gauge\n"):   "fields.csv: record 1",
+		"-f " + file("type.csv", "DCGM_FI_DEV_GPU_TEMP, big, help\n"): `unknown type "big"`,
+		"-m metrics": "want NAMESPACE:NAME",
+		"-f " + file("good.csv", twoLines) + " -a " + busy.Addr().String(): "address already in use",
+	} {
+		cmd := exec.Command(machine.Binary(t), strings.Fields(args)...)
+		out, err := cmd.CombinedOutput()
+		var exit *exec.ExitError
+		lines := slices.DeleteFunc(strings.Split(strings.TrimSpace(string(out)), "\n"), func(l string) bool {
+			return strings.Contains(l, "level=INFO") || strings.Contains(l, "level=WARN")
+		})
+		if !errors.As(err, &exit) || len(lines) != 1 || !strings.Contains(lines[0], want) {
+			t.Errorf("%s: %v, not one line that names %q:\n%s", args, err, want, out)
+		}
+	}
+}
+
+const twoLines = "DCGM_FI_DEV_GPU_TEMP, gauge, help\nDCGM_FI_DEV_SM_CLOCK, gauge, help\n"

@@ -29,7 +29,12 @@ const (
 // doctor runs the examination on a node, and returns what it says and its exit code.
 func (m *simulated) doctor(flags ...string) (string, int) {
 	m.t.Helper()
-	cmd := exec.Command(machine.Binary(m.t), slices.Concat([]string{"doctor"}, m.Flags(), flags)...)
+	return m.command("doctor", flags...)
+}
+
+func (m *simulated) command(name string, flags ...string) (string, int) {
+	m.t.Helper()
+	cmd := exec.Command(machine.Binary(m.t), slices.Concat([]string{name}, m.Flags(), flags)...)
 	cmd.Env = append(cmd.Environ(), m.Env...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
@@ -91,6 +96,51 @@ func TestDoctor(t *testing.T) {
 			}
 			if t.Failed() {
 				t.Log(said)
+			}
+		})
+	}
+}
+
+// The five sentences are those of a healthy node, of one without a driver, and of one with a lost GPU and a container that uses
+// what is not allocated to it.
+func TestStatus(t *testing.T) {
+	t.Parallel()
+	load := "process gpu=0 pid=5000 memory=1GiB busy=50% period=200ms\n"
+	for name, c := range map[string]struct {
+		scenario, pods string
+		library        string
+		want           []string
+	}{
+		"healthy": {twoGPUs + load, strings.TrimSuffix(twoPods, "\n") + " pids=5000\n", "",
+			[]string{"GPUs       2 GPUs on test-node (NVIDIA H100 80GB HBM3), driver 580.105.08.\n",
+				"Allocated  1 of 2 GPUs allocated: GPU 0 to ml/train-0/main.\n", "Used       GPU 0 by ml/train-0/main.\n",
+				"Health     2 GPUs healthy.\n", "Missing    "}},
+		"no driver": {twoGPUs, twoPods, ".not-there", []string{
+			"GPUs       2 GPUs on the PCI bus of test-node, none readable: ",
+			"; which GPUs ml/train-0/main has could not",
+			"Used       Unknown: ", "Health     2 of 2 GPUs not healthy: "}},
+		"lost and misused": {twoGPUs + load + "at 0s gpu 1 lose\n", "pod a/b container c pids=5000\n", "",
+			[]string{"; 1 cannot be read.\n", "a/b/c uses the GPU, which is not allocated to it",
+				"Health     1 of 2 GPUs not healthy: GPU 1 lost"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := node(t, c.scenario, c.pods)
+			m.Library += c.library
+			said, code := m.command("status")
+			if code != exitOK || strings.Count(said, "\n") != 5 || strings.Contains(said, "\x1b") {
+				t.Errorf("exit code %d, not five plain lines", code)
+			}
+			for _, want := range c.want {
+				if !strings.Contains(said, want) {
+					t.Errorf("it does not say %q", want)
+				}
+			}
+			t.Log(said)
+			var sentences []struct{ About, Severity, Text string }
+			asJSON, _ := m.command("status", "--output=json")
+			if err := json.Unmarshal([]byte(asJSON), &sentences); err != nil || len(sentences) != 5 || sentences[0].About != "GPUs" {
+				t.Errorf("%v: %s", err, asJSON)
 			}
 		})
 	}

@@ -1,12 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -237,45 +235,6 @@ func stopsAtOnce(t *testing.T, p *process) {
 	t.Helper()
 	if p.Stop(); p.Err != nil {
 		t.Errorf("it ended with %v", p.Err)
-	}
-}
-
-func TestBadFlagsAreOneLine(t *testing.T) {
-	t.Parallel()
-	busy, err := net.Listen("tcp", "127.0.0.1:0")
-	must.OK(t, err)
-	defer busy.Close()
-	config := filepath.Join(t.TempDir(), "web.yml")
-	must.OK(t, os.WriteFile(config, []byte("tls_server_config:\n  cert_file: nothing.pem\n"), 0o600))
-	for name, c := range map[string]struct {
-		args []string
-		want string
-	}{
-		"unknown flag": {[]string{"--no-such-flag"}, "no-such-flag"},
-		"bad duration": {[]string{"--poll.fast=often"}, "often"},
-		"too fast":     {[]string{"--poll.fast=1ms"}, "--poll.fast"},
-		"too slow":     {[]string{"--poll.fast=9s"}, "--poll.fast"},
-		"renamed flag": {[]string{"--lane.fast=1s"}, "--lane.fast was renamed to --poll.fast"},
-		"lanes":        {[]string{"--poll.medium=1s"}, "--poll.medium"},
-		"level":        {[]string{"--log.level=loud"}, "loud"},
-		"requests":     {[]string{"--web.max-requests=40"}, "--web.max-requests is not needed any more"},
-		"port taken":   {[]string{"--web.listen-address=" + busy.Addr().String()}, busy.Addr().String()},
-		"web config":   {[]string{"--web.config.file=" + config}, config},
-		"argument":     {[]string{"surprise"}, "surprise"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			cmd := exec.Command(machine.Binary(t), c.args...)
-			var out bytes.Buffer
-			cmd.Stdout, cmd.Stderr = &out, &out
-			err := cmd.Run()
-			var exit *exec.ExitError
-			if !errors.As(err, &exit) || exit.ExitCode() != exitUsage {
-				t.Errorf("it ended with %v, not exit code %d", err, exitUsage)
-			}
-			if said := strings.TrimSpace(out.String()); strings.Contains(said, "\n") || !strings.Contains(said, c.want) {
-				t.Errorf("not one line that names %q:\n%s", c.want, said)
-			}
-		})
 	}
 }
 

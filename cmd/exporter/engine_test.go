@@ -39,7 +39,7 @@ func TestContainersAreCalledByTheirNames(t *testing.T) {
 	go func() { defer close(done); _ = engine.Serve(l) }()
 	t.Cleanup(func() { engine.Close(); <-done })
 
-	p := m.start("--no-kubelet", "--docker.socket="+socket, "--podman.socket="+filepath.Join(dir, "podman.sock"))
+	p := m.start("--no-kubelet", "--containers.socket="+socket, "--containers.socket="+filepath.Join(dir, "podman.sock"))
 	reported := func(s series) error {
 		return all(s.is(4<<30, "gpu_container_memory_used_bytes", GPUA, `pod="docker/llm-train"`, `namespace=""`),
 			s.is(1<<30, "gpu_container_memory_used_bytes", GPUB, `pod="docker/`+unnamed[:12]+`"`),

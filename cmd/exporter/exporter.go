@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -34,8 +35,8 @@ type exporter struct {
 	pods           *podmap.Map // nil without a kubelet
 	metrics        *collector.Collector
 	page           *rooms.Page
-	compat         *collector.Collector // of page
-	finder         *proc.Finder         // nil without the host's PID namespace
+	compat         replaced     // of page
+	finder         *proc.Finder // nil without the host's PID namespace
 	processMetrics *processMetrics
 	// maxAge is the age of the last view from which the process counts as broken.
 	maxAge time.Duration
@@ -45,6 +46,8 @@ type exporter struct {
 // hooks change nothing.
 type hooks struct {
 	sampler func(*sampler.Options)
+	// driver makes the calls to the driver; nil: the library.
+	driver func(gpu int, call string, args []int, value any, run func() int32) int32
 	// deadline replaces those of all reads of the node's files and sockets, which are in real time: it does not pass
 	// between the steps of a test's clock, but on a busy machine within one.
 	deadline time.Duration
@@ -55,7 +58,8 @@ type hooks struct {
 func newExporter(c *config, clock func() time.Time, restart func(error), change hooks) (*exporter, error) {
 	e := &exporter{maxAge: max(time.Minute, 10*c.Fast)}
 	p := &plan{c: c, processMetrics: newProcessMetrics(), Plan: rooms.Plan{Common: &c.Common, Clock: clock, Deadline: change.deadline,
-		Driver: nvml.Options{Path: c.library, Logger: c.Logger, Clock: clock, SysfsRoot: c.sysfs, FastInterval: c.Fast},
+		Driver: nvml.Options{Path: c.library, Logger: c.Logger, Clock: clock, SysfsRoot: c.sysfs, FastInterval: c.Fast,
+			Intercept: change.driver},
 		Sampler: sampler.Options{Node: c.node, Build: gpu.Build{Version: cmp.Or(version.Version, "unknown"),
 			Revision: version.GetRevision(), GoVersion: version.GoVersion}, Restart: restart, Accounts: c.accounts,
 			Fast: c.Fast, Medium: c.Medium, Slow: c.Slow, Deadline: c.deadline, Clock: clock,
@@ -78,10 +82,17 @@ func newExporter(c *config, clock func() time.Time, restart func(error), change 
 	}
 	e.sampler = sampler.New(*o)
 	e.pods, e.finder, e.processMetrics = p.pods, p.finder, p.processMetrics
-	p.Event, p.allocationsChanged = e.sampler.Event, e.sampler.AllocationsChanged
+	p.Event, p.LetGo, p.allocationsChanged = e.sampler.Event, e.sampler.LetGo, e.sampler.AllocationsChanged
 	var err error
 	if e.page = p.Page; e.page != nil {
-		if e.compat, err = collector.NewCompat(e.sampler.Latest, e.page.Families); err != nil {
+		p.SetFamilies = func(f []catalog.Family) error {
+			c, err := collector.NewCompat(e.sampler.Latest, f)
+			if err == nil {
+				e.compat.Store(c)
+			}
+			return err
+		}
+		if err := p.SetFamilies(e.page.Families); err != nil {
 			return nil, fmt.Errorf("%s: %w", e.page.Name, err)
 		}
 	}
@@ -194,8 +205,9 @@ func (e *exporter) features() (all []gpu.Feature) {
 // server returns the web server; it does not listen yet.
 func (e *exporter) server(c *config) *http.Server {
 	var other *web.Compat
-	if e.compat != nil {
-		other = &web.Compat{Path: e.page.Path, Name: e.page.Name, Port: e.page.Port, Metrics: families{e.compat, nil}}
+	if e.page != nil {
+		other = &web.Compat{Path: e.page.Path, Name: e.page.Name, Port: e.page.Port, Main: e.page.Main, Note: e.page.Note,
+			Metrics: &e.compat}
 	}
 	responses := prometheus.NewRegistry() // about the responses to scrapes
 	return web.NewServer(web.Options{Latest: e.sampler.Latest,
@@ -208,6 +220,19 @@ func (e *exporter) server(c *config) *http.Server {
 			}
 			return nil
 		}})
+}
+
+// replaced is a page whose families may be replaced while it is served.
+type replaced struct {
+	atomic.Pointer[collector.Collector]
+}
+
+// Gather implements prometheus.Gatherer.
+func (r *replaced) Gather() ([]*dto.MetricFamily, error) { return r.Load().Gather() }
+
+// WriteText implements web.Metrics.
+func (r *replaced) WriteText(out io.Writer, openMetrics bool) error {
+	return r.Load().WriteText(out, openMetrics, nil)
 }
 
 // families is the page of metrics; its text is in the order of the families' names.
@@ -271,7 +296,7 @@ func (b bus) Expected() ([]sampler.Expected, error) {
 	found, err := host.Read(context.Background(), b.reader, "PCI bus", b.library.Expected)
 	devs := make([]sampler.Expected, len(found))
 	for i, c := range found {
-		devs[i] = sampler.Expected{PCI: c.PCI, Detached: c.Detached}
+		devs[i] = sampler.Expected{PCI: c.PCI, Detached: c.Detached, Unbound: c.Driver == ""}
 	}
 	return devs, err
 }

@@ -159,7 +159,7 @@ func (g guardedSession) Scan() ([]sampler.GPU, error) {
 	g.plan.devs = devs
 	out := make([]sampler.GPU, len(devs))
 	for i, c := range devs {
-		out[i] = guardedGPU{c, g.door, g.plan}
+		out[i] = guardedGPU{c, g.door, g.plan, g.plan.named(g.plan.found(c.Identity()))}
 	}
 	return out, err
 }
@@ -168,6 +168,9 @@ func (g guardedSession) WaitEvents(timeout time.Duration) ([]gpu.XIDEvent, error
 	g.door.inside.Add(1)
 	defer g.door.inside.Add(-1)
 	events, err := g.Session.WaitEvents(timeout)
+	if g.plan.taken() {
+		events = nil
+	}
 	return g.plan.events(events), err
 }
 
@@ -181,7 +184,10 @@ type guardedGPU struct {
 	sampler.GPU
 	door *doorman
 	plan *plant
+	id   gpu.Identity
 }
+
+func (g guardedGPU) Identity() gpu.Identity { return g.id }
 
 func (g guardedGPU) enter() func() {
 	g.door.inside.Add(1)
@@ -200,6 +206,7 @@ func (g guardedGPU) enter() func() {
 func (g guardedGPU) Fast(samples bool) (gpu.Fast, error) {
 	defer g.enter()()
 	f, err := g.GPU.Fast(samples)
+	g.plan.sick(g.Identity(), &f)
 	return g.plan.fast(g.Identity(), f, err)
 }
 

@@ -1,8 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,8 +24,18 @@ type plant struct {
 	medium func(gpu.Identity, gpu.Medium, error) (gpu.Medium, error)
 	allocs func(gpu.Allocations) gpu.Allocations
 	user   func(int, account.User) account.User
-	view   func(*gpu.View) *gpu.View // nil: the collector has the sampler's own
-	devs   []sampler.GPU             // of the last scan
+	named  func(gpu.Identity) gpu.Identity
+	kernel func(gpu.XIDEvent) bool // whether an event of the kernel log counts
+	page   func(http.Handler) http.Handler
+	// What the world makes of a GPU that the driver lists, and of a reading.
+	found      func(gpu.Identity) gpu.Identity
+	taken      func() bool           // the driver's events, by another process
+	listed     func(pod string) bool // by an API server
+	lists      func(pid int) string  // the pod that the kubelet lists with the device of a process
+	sick       func(gpu.Identity, *gpu.Fast)
+	view       func(*gpu.View) *gpu.View // nil: the collector has the sampler's own
+	devs       []sampler.GPU             // of the last scan
+	checkpoint string                    // its path
 }
 
 // newPlant changes nothing, except what the mistake sets; a nil mistake sets nothing.
@@ -32,6 +47,11 @@ func newPlant(mistake func(*plant)) *plant {
 		medium: func(_ gpu.Identity, m gpu.Medium, err error) (gpu.Medium, error) { return m, err },
 		allocs: func(a gpu.Allocations) gpu.Allocations { return a },
 		user:   func(_ int, u account.User) account.User { return u },
+		named:  func(id gpu.Identity) gpu.Identity { return id },
+		kernel: func(gpu.XIDEvent) bool { return true },
+		page:   func(h http.Handler) http.Handler { return h },
+		found:  func(id gpu.Identity) gpu.Identity { return id },
+		sick:   func(gpu.Identity, *gpu.Fast) {},
 	}
 	if mistake != nil {
 		mistake(p)
@@ -70,7 +90,7 @@ var planted = []struct {
 			return u
 		}
 	}},
-	{"the innermost pod of a cgroup owns the process", 4, []string{"wrong pod", "false zero"}, func(p *plant) {
+	{"the innermost pod of a cgroup owns the process", 2, []string{"wrong pod", "false zero"}, func(p *plant) {
 		p.user = func(pid int, u account.User) account.User {
 			if victim := forgeries[pid]; victim != "" && u.Reason == "" {
 				u.Container.Pod = victim
@@ -156,7 +176,7 @@ var planted = []struct {
 	{"the last event of a batch is lost", 21, []string{"xid lost"}, func(p *plant) {
 		p.events = func(e []gpu.XIDEvent) []gpu.XIDEvent { return e[:max(0, len(e)-1)] }
 	}},
-	{"what both sources tell is counted for each", 11, []string{"xid doubled"}, func(p *plant) {
+	{"what both sources tell is counted for each", 2, []string{"xid doubled"}, func(p *plant) {
 		p.events = func(e []gpu.XIDEvent) []gpu.XIDEvent {
 			e = slices.Clone(e)
 			for i := range e {
@@ -305,7 +325,105 @@ var planted = []struct {
 			})
 		}
 	}},
-	{"frozen readings are shown", 45, []string{"frozen"}, func(p *plant) {
+	{"time without samples is not busy", 1, []string{"false zero"}, func(p *plant) {
+		p.view = func(v *gpu.View) *gpu.View {
+			return withGPUs(v, func(c *gpu.GPU) {
+				c.GPUSeconds = maps.Clone(c.GPUSeconds)
+				c.GPUSeconds[gpu.TimeGap] += c.GPUSeconds[gpu.TimeUnknown]
+				c.GPUSeconds[gpu.TimeUnknown] = 0
+			})
+		}
+	}},
+	{"a GPU is known by its address", 349, []string{"ended"}, func(p *plant) {
+		first := map[gpu.PCIAddress]gpu.UUID{}
+		p.named = func(id gpu.Identity) gpu.Identity {
+			if _, known := first[id.PCI]; !known {
+				first[id.PCI] = id.UUID
+			}
+			id.UUID = first[id.PCI]
+			return id
+		}
+	}},
+	{"the driver's clock counts the time", 14, []string{"sum"}, func(p *plant) {
+		var mu sync.Mutex
+		type clock struct{ first, last int64 }
+		driver, started := map[gpu.UUID]clock{}, map[gpu.UUID]time.Time{}
+		p.fast = func(id gpu.Identity, f gpu.Fast, err error) (gpu.Fast, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, s := range f.Busy.Or(nil) {
+				c := driver[id.UUID]
+				driver[id.UUID] = clock{cmp.Or(c.first, s.Time), max(c.last, s.Time)}
+			}
+			return f, err
+		}
+		p.view = func(v *gpu.View) *gpu.View {
+			mu.Lock()
+			defer mu.Unlock()
+			return withGPUs(v, func(c *gpu.GPU) {
+				if started[c.UUID].IsZero() {
+					started[c.UUID] = v.At
+				}
+				ahead := float64(driver[c.UUID].last-driver[c.UUID].first)/1e6 - v.At.Sub(started[c.UUID]).Seconds()
+				c.GPUSeconds = maps.Clone(c.GPUSeconds)
+				c.GPUSeconds[gpu.TimeUnknown] += gpu.Seconds(max(0, ahead))
+			})
+		}
+	}},
+	{"the rate of a profile is the counter", 17, []string{"twice"}, func(p *plant) {
+		var mu sync.Mutex
+		sent := map[gpu.UUID]gpu.Bytes{}
+		p.fast = func(id gpu.Identity, f gpu.Fast, err error) (gpu.Fast, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			pair := f.GPM.Or(gpu.GPM{})
+			sent[id.UUID] += gpu.Bytes(pair.PCIeTransmit.Or(0) * pair.Window.Seconds())
+			f.PCIeTransmit = gpu.Some(1<<33 + sent[id.UUID])
+			return f, err
+		}
+	}},
+	{"the checkpoint is the list", 14, []string{"false zero"}, func(p *plant) {
+		p.allocs = func(h gpu.Allocations) gpu.Allocations {
+			text, _ := os.ReadFile(p.checkpoint)
+			h.List = slices.DeleteFunc(slices.Clone(h.List), func(a gpu.Allocation) bool {
+				return !strings.Contains(string(text), uidOf(a.Container.Pod))
+			})
+			return h
+		}
+	}},
+	{"what the API server does not list has ended", 14, []string{"false zero"}, func(p *plant) {
+		p.allocs = func(h gpu.Allocations) gpu.Allocations {
+			h.List = slices.DeleteFunc(slices.Clone(h.List), func(a gpu.Allocation) bool { return !p.listed(a.Container.Pod) })
+			return h
+		}
+	}},
+	{"a UID is that of the pod which the kubelet lists with its devices", 283, []string{"wrong pod"}, func(p *plant) {
+		p.user = func(pid int, u account.User) account.User {
+			if c := p.lists(pid); u.Reason != "" && c != "" {
+				u = account.User{Container: gpu.Container{Namespace: "team", Pod: c, Name: "main"}}
+			}
+			return u
+		}
+	}},
+	{"the kernel log counts while the driver's events come", 19, []string{"xid lost"}, func(p *plant) {
+		kept := false
+		p.events = func(e []gpu.XIDEvent) []gpu.XIDEvent {
+			kept = kept || len(e) > 0
+			return e
+		}
+		p.kernel = func(gpu.XIDEvent) bool { return !kept || !p.taken() }
+	}},
+	{"a page ends with its connection", 311, []string{"scrape"}, func(p *plant) {
+		p.page = func(h http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				page := httptest.NewRecorder()
+				h.ServeHTTP(page, r)
+				w.Header().Set("Transfer-Encoding", "identity")
+				_, _ = w.Write(page.Body.Bytes())
+			})
+		}
+	}},
+	{"frozen readings are shown", 188, []string{"frozen"}, func(p *plant) {
 		p.view = func(v *gpu.View) *gpu.View {
 			return withGPUs(v, func(c *gpu.GPU) {
 				if f, ok := c.Fast.Get(); ok && !f.Power.Present() {

@@ -1,13 +1,18 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -58,21 +63,26 @@ type trial struct {
 	hands   *hands
 	door    *doorman
 	handler http.Handler
+	network *httptest.Server // of the handler
+	api     *apiServers
 
 	tick     time.Duration // from step to step
 	every    int           // all is checked after so many steps
 	at       time.Duration // of the scenario
 	round    int
-	procs    map[int]string // what stands in /proc, by PID
+	procs    map[int]string              // what stands in /proc, by PID
+	pairs    [worldGPUs]gpu.Opt[gpu.GPM] // GPM's latest
 	logs     map[string]bool
 	down     bool
 	empties  int
 	reported int // XIDs that the kernel log has
+	counts   func(gpu.XIDEvent) bool
 	replace  int // how often a new process was asked for
 
 	// What the kubelet last got across.
 	accepted                []*workload
 	hasRecord, doubted      bool
+	restarted               bool          // since then
 	lastSuccess             time.Duration // by the monotonic clock
 	lastQuery               time.Duration
 	kubeletWrong, procWrong time.Duration // when last, by the monotonic clock
@@ -111,6 +121,7 @@ func begin(t *testing.T, w *world, mistake func(*plant), flags ...string) *trial
 	r := &trial{t: t, w: w, s: s, tick: tick, every: 1, procs: map[int]string{}, logs: map[string]bool{},
 		figures: figures{Kinds: map[string]int{}}}
 	r.st = furnish(t, s, w.node(0))
+	plan.checkpoint = r.checkpoint()
 	left, err := filepath.Glob(filepath.Join(r.st.trees.Procfs, "[0-9]*"))
 	for _, d := range left {
 		err = errors.Join(err, os.RemoveAll(d)) // who runs when is this test's to say
@@ -132,20 +143,27 @@ func begin(t *testing.T, w *world, mistake func(*plant), flags ...string) *trial
 	}
 	change := hooks{
 		sampler: func(o *sampler.Options) {
+			plan.found, plan.sick, plan.lists, plan.listed = r.found, r.distort, r.lists, r.api.listed
+			plan.taken = func() bool { return r.has("events taken") }
 			o.Driver = guarded{o.Driver, r.door, plan}
 			o.Resolver = plannedAllocations{o.Resolver, plan}
-			o.Users = plannedUsers{o.Users, plan}
+			o.Users = plannedUsers{o.Users, plan, r}
 		},
 	}
+	r.api = serveAPI(t)
 	r.st.begin(r.hands.now, func(error) { r.replace++ }, change,
-		append([]string{"--kubelet.max-age=" + acceptedFor.String(), "--log.level=error"}, flags...)...)
+		append([]string{"--kubelet.max-age=" + acceptedFor.String(), "--log.level=error", "--kubelet.checkpoint=" + r.checkpoint(),
+			"--kubernetes.pods", "--kubernetes.api-server=" + r.api.URL}, flags...)...)
 	if plan.view != nil {
 		shown := plan.shown(r.st.e.sampler.Latest)
 		if r.st.e.metrics, err = collector.New(shown, catalog.All()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r.handler = r.st.e.server(r.st.config).Handler
+	r.handler = plan.page(r.st.e.server(r.st.config).Handler)
+	r.network = httptest.NewServer(r.handler)
+	t.Cleanup(r.network.Close)
+	r.counts = plan.kernel
 	r.check.begin(r)
 	return r
 }
@@ -160,12 +178,142 @@ func (p plannedAllocations) Allocations(inv *gpu.Inventory) gpu.Allocations {
 }
 
 type plannedUsers struct {
-	of   sampler.Users
-	plan *plant
+	of    sampler.Users
+	plan  *plant
+	trial *trial
 }
 
-func (p plannedUsers) Expect(pids []int)         { p.of.Expect(pids) }
-func (p plannedUsers) Find(pid int) account.User { return p.plan.user(pid, p.of.Find(pid)) }
+func (p plannedUsers) Expect(pids []int) { p.of.Expect(pids) }
+
+// Find checks each name: that of the process which has the PID now. Where /proc has none, it is of the last that was seen.
+func (p plannedUsers) Find(pid int) account.User {
+	u := p.plan.user(pid, p.of.Find(pid))
+	r := p.trial
+	r.figures.Checks++
+	if w := r.running(pid); u.Reason == "" && w != nil && r.procs[pid] != "" && u.Container.Pod != w.name {
+		r.violate("wrong pod", "process %d of %s is said to be of %s", pid, w.name, u.Container.Pod)
+	}
+	return u
+}
+
+// running is the workload whose process has a PID; nil: none.
+func (r *trial) running(pid int) *workload {
+	i := slices.IndexFunc(r.w.workloads, func(p *workload) bool { return p.pid == pid && p.dev != everyGPU && p.runs.has(r.at) })
+	if i < 0 {
+		return nil
+	}
+	return r.w.workloads[i]
+}
+
+// lists is the pod that the kubelet last listed with the device of a process.
+func (r *trial) lists(pid int) string {
+	for _, p := range r.accepted {
+		if w := r.running(pid); w != nil && w.dev == p.dev && w.id == p.id {
+			return p.name
+		}
+	}
+	return ""
+}
+
+// has reports whether there is a fault of a kind now.
+func (r *trial) has(kind string) bool {
+	return slices.ContainsFunc(r.w.during(r.at), func(f fault) bool { return f.kind == kind })
+}
+
+// apiServers are two API servers at one address. Each watch has expired when it begins: whoever watches lists again, and then
+// the other responds.
+type apiServers struct {
+	*httptest.Server
+	lists  [2][]*workload // of each
+	turn   int
+	served bool // since the lists were last emptied
+	cancel context.CancelFunc
+}
+
+func serveAPI(t *testing.T) *apiServers {
+	a := &apiServers{}
+	a.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("watch") {
+			a.cancel()
+			w.WriteHeader(http.StatusGone)
+			return
+		}
+		items := []any{}
+		for _, p := range a.lists[a.turn] {
+			items = append(items, map[string]any{"metadata": map[string]any{"namespace": "team", "name": p.name, "uid": uidOf(p.name)}})
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"metadata": map[string]any{"resourceVersion": "1"}, "items": items})
+	}))
+	t.Cleanup(a.Close)
+	return a
+}
+
+// listed reports whether the server that responded last has a pod; true where none did.
+func (a *apiServers) listed(pod string) bool {
+	return !a.served || slices.ContainsFunc(a.lists[a.turn], func(p *workload) bool { return p.name == pod })
+}
+
+// watchAPI has the program list the pods, of one server and then of the other.
+func (r *trial) watchAPI(active []fault) {
+	i := slices.IndexFunc(active, func(f fault) bool { return f.kind == "API servers disagree" })
+	if i < 0 && !r.api.served {
+		return
+	}
+	r.api.served, r.api.lists = i >= 0, [2][]*workload{}
+	for _, p := range r.w.workloads {
+		for server, behind := range []bool{false, true} {
+			if i >= 0 && p.listed.has(r.at) && !behind || i >= 0 && behind && p.listed.has(r.at-active[i].size) {
+				r.api.lists[server] = append(r.api.lists[server], p)
+			}
+		}
+	}
+	r.api.turn = 1 - r.api.turn
+	ctx, cancel := context.WithCancel(r.t.Context())
+	defer cancel()
+	r.api.cancel = cancel
+	r.st.e.pods.Watch(ctx)
+}
+
+// request reads a response as it comes over the network, until between of it is there.
+func (r *trial) request(between func()) []byte {
+	conn, err := net.Dial("tcp", r.network.Listener.Addr().String())
+	must.OK(r.t, err)
+	defer conn.Close()
+	_, err = conn.Write([]byte("GET /metrics HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n"))
+	must.OK(r.t, err)
+	first := make([]byte, 1024)
+	n, err := conn.Read(first)
+	must.OK(r.t, err)
+	between()
+	rest, err := io.ReadAll(conn)
+	must.OK(r.t, err)
+	return append(first[:n], rest...)
+}
+
+// cuts reads responses that are delayed, repeated, and cut: only whole ones are pages.
+func (r *trial) cuts() {
+	var second []byte
+	first := r.request(func() {
+		r.st.e.sampler.Step(r.hands.now())
+		second = r.request(func() {})
+	})
+	for _, whole := range [][]byte{first, second} {
+		for n := len(whole); n > 0; n = (n - 1) / 2 {
+			response, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(whole[:n])), nil)
+			var text []byte
+			if err == nil {
+				text, err = io.ReadAll(response.Body)
+			}
+			if n == len(whole) && err == nil {
+				_, err = testkit.Families(string(text))
+			}
+			r.figures.Checks++
+			if (err == nil) != (n == len(whole)) {
+				r.violate("scrape", "%d of %d bytes of a response: %v", n, len(whole), err)
+			}
+		}
+	}
+}
 
 // run plays on until the world ends, or one of the invariants that are wanted is violated, or too much is.
 func (r *trial) run(wanted ...string) {
@@ -240,6 +388,8 @@ func (r *trial) step() {
 	active := r.w.during(r.at)
 	r.layProc(active)
 	r.layLogs(active)
+	r.layCheckpoint(active)
+	r.watchAPI(active)
 	r.kubelet(active)
 	r.kernelLog()
 	if slices.ContainsFunc(active, func(f fault) bool { return f.kind == "no descriptors" }) {
@@ -281,11 +431,13 @@ func (r *trial) layProc(active []fault) {
 		state := fmt.Sprintf("%d %s", p.begun, p.name)
 		for _, f := range active {
 			switch {
+			case f.kind == "proc refused" && state != "":
+				state, wrong = fmt.Sprintf("%d ?", p.begun), true
 			case f.kind == "proc ended", f.kind == "process vanishes" && f.dev == p.dev:
 				state, wrong = "", true
-			case f.kind == "cgroup garbage" && f.dev == p.dev && state != "":
+			case f.kind == "cgroup garbage" && f.dev == p.dev && state != "" && !strings.HasSuffix(state, "?"):
 				state, wrong = fmt.Sprintf("%d !%d", p.begun, int(f.from/time.Second)%len(garbage)), true
-			case f.kind == "cgroup forged" && state != "" && !strings.Contains(state, "!"):
+			case f.kind == "cgroup forged" && state != "" && !strings.ContainsAny(state, "!?"):
 				for _, other := range r.w.workloads {
 					if other != p && other.dev != everyGPU && other.listed.has(r.at) {
 						state = fmt.Sprintf("%d %s>%s", p.begun, p.name, other.name)
@@ -327,8 +479,12 @@ func (r *trial) layProc(active []fault) {
 		dir := filepath.Join(r.st.trees.Procfs, strconv.Itoa(pid))
 		err := os.MkdirAll(dir, 0o755)
 		err = errors.Join(err, os.WriteFile(filepath.Join(dir, "stat"),
-			fmt.Appendf(nil, "%d (main) S 1 1 1 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 %s 0 0\n", pid, begun), 0o644),
-			os.WriteFile(filepath.Join(dir, "cgroup"), []byte(cgroup), 0o644))
+			fmt.Appendf(nil, "%d (main) S 1 1 1 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 %s 0 0\n", pid, begun), 0o644))
+		if who == "?" { // for root it is not refused, but no less unreadable
+			err = errors.Join(err, os.Mkdir(filepath.Join(dir, "cgroup"), 0o755))
+		} else {
+			err = errors.Join(err, os.WriteFile(filepath.Join(dir, "cgroup"), []byte(cgroup), 0o644))
+		}
 		must.OK(r.t, err)
 		r.procs[pid] = state
 	}
@@ -348,7 +504,7 @@ func uidOf(name string) string {
 
 // layLogs writes the names of logs: they outlast their pod by a moment.
 func (r *trial) layLogs(active []fault) {
-	gone := slices.ContainsFunc(active, func(f fault) bool { return f.kind == "logs replaced" })
+	gone := slices.ContainsFunc(active, func(f fault) bool { return f.kind == "logs replaced" || f.kind == "list behind checkpoint" })
 	if gone {
 		r.procWrong = r.hands.awake()
 	}
@@ -370,6 +526,92 @@ func (r *trial) layLogs(active []fault) {
 		r.logs[p.name] = there
 	}
 }
+
+// checkpoint is the path of the kubelet's device checkpoint.
+func (r *trial) checkpoint() string { return filepath.Join(r.st.dir, "kubelet_internal_checkpoint") }
+
+// layCheckpoint writes it: half of it, or an older one.
+func (r *trial) layCheckpoint(active []fault) {
+	at, torn := r.at, false
+	for _, f := range active {
+		switch f.kind {
+		case "checkpoint old", "kubelet stale": // a list may be as old as the file, not older
+			at = max(0, min(at, r.at-f.size))
+		case "checkpoint torn":
+			torn = true
+		}
+	}
+	entries := []any{}
+	for _, p := range r.w.workloads {
+		if p.dev != everyGPU && p.listed.has(at) {
+			entries = append(entries, map[string]any{"PodUID": uidOf(p.name), "ContainerName": "main", "ResourceName": p.resource,
+				"DeviceIDs": map[string][]string{"0": {p.id}}, "AllocResp": ""})
+		}
+	}
+	text, err := json.Marshal(map[string]any{"Data": map[string]any{"PodDeviceEntries": entries}, "Checksum": 1})
+	if torn {
+		text = text[:len(text)/2]
+	}
+	must.OK(r.t, errors.Join(err, os.WriteFile(r.checkpoint(), text, 0o600)))
+}
+
+// found is the GPU that the driver lists at the address of another.
+func (r *trial) found(id gpu.Identity) gpu.Identity {
+	if r.door.devs[id.UUID] == GPUFree &&
+		slices.ContainsFunc(r.w.during(r.at), func(f fault) bool { return f.kind == "driver finds another GPU" }) {
+		id.UUID = anotherUUID
+	}
+	return id
+}
+
+// distort makes of a reading of the driver what its faults make of it.
+func (r *trial) distort(id gpu.Identity, f *gpu.Fast) {
+	dev, known := r.door.devs[id.UUID]
+	if !known {
+		return
+	}
+	late := r.pairs[dev]
+	r.pairs[dev] = f.GPM
+	for _, a := range r.w.faults {
+		switch {
+		case a.dev != dev:
+		case a.kind == "samples fast":
+			zero := r.st.control.Time().Add(-r.st.control.Now())
+			ahead := func(of int64) int64 {
+				passed := time.UnixMicro(of).Sub(zero)
+				return of + int64(float64(max(0, min(passed, a.to)-a.from)/time.Microsecond)*fastBy)
+			}
+			for _, ring := range []*gpu.Opt[gpu.Ring]{&f.Busy, &f.MemoryBusy} {
+				if list, ok := ring.Get(); ok {
+					list = slices.Clone(list)
+					for i := range list {
+						list[i].Time = ahead(list[i].Time)
+					}
+					*ring = gpu.Some(list)
+				}
+			}
+			list := slices.Clone(f.Processes.Or(nil))
+			for i := range list {
+				list[i].Time = ahead(list[i].Time)
+			}
+			if f.Processes.Present() {
+				f.Processes = gpu.Some(list)
+			}
+		case a.kind == "GPM late" && a.has(r.at):
+			f.GPM = late
+		case a.kind == "GPM biased" && a.has(r.at):
+			if pair, ok := f.GPM.Get(); ok {
+				if rate, ok := pair.PCIeTransmit.Get(); ok {
+					pair.PCIeTransmit = gpu.Some(rate * biased)
+				}
+				f.GPM = gpu.Some(pair)
+			}
+		}
+	}
+}
+
+// By how much the driver's clock is fast, and GPM's rates are off, in the faults that are called so.
+const fastBy, biased = 0.05, 1.3
 
 // kubelet has the kubelet fail as it should now, and asks it where the poll group is due.
 func (r *trial) kubelet(active []fault) {
@@ -399,7 +641,7 @@ func (r *trial) kubelet(active []fault) {
 			down = down || int(r.hands.awake()/askEvery)%2 == 1
 		case "kubelet asymmetric":
 			f.AllocatableError = errors.New("internal error")
-		case "kubelet stale":
+		case "kubelet stale", "list behind checkpoint":
 			listed = max(0, r.at-a.size)
 		case "kubelet restarted":
 			anew, r.empties = true, 1
@@ -415,6 +657,7 @@ func (r *trial) kubelet(active []fault) {
 	case down && !r.down:
 		err = r.st.kubelet.Stop(r.t.Context())
 	case !down && (r.down || anew):
+		r.restarted = true
 		err = r.st.kubelet.Restart(r.t.Context(), r.empties)
 	}
 	must.OK(r.t, err)
@@ -446,12 +689,13 @@ func (r *trial) kubelet(active []fault) {
 		}
 	}
 	r.empties = 0
-	credible := r.doubted || len(response) > 0 || !r.hasRecord && pods > 0 || r.hasRecord && len(r.accepted) == 0
+	credible := r.doubted || pods > 0 && !r.restarted || len(response) > 0 || !r.hasRecord && pods > 0 ||
+		r.hasRecord && len(r.accepted) == 0
 	if !credible {
 		r.doubted = true
 		return
 	}
-	r.accepted, r.hasRecord, r.doubted, r.lastSuccess = response, true, false, now
+	r.accepted, r.hasRecord, r.doubted, r.restarted, r.lastSuccess = response, true, false, false, now
 }
 
 // owned reports whether an answer of the kubelet is young enough to be believed.
@@ -462,8 +706,10 @@ func (r *trial) kernelLog() {
 	for ; r.reported < len(r.w.xids) && r.w.xids[r.reported].at <= r.at; r.reported++ {
 		x := r.w.xids[r.reported]
 		for range x.kmsg {
-			r.st.e.sampler.Event(gpu.XIDEvent{PCI: gpu.PCIAddress(r.w.devs[x.dev].pci), XID: x.code, Time: r.hands.now(),
-				Source: gpu.SourceKmsg})
+			e := gpu.XIDEvent{PCI: gpu.PCIAddress(r.w.devs[x.dev].pci), XID: x.code, Time: r.hands.now(), Source: gpu.SourceKmsg}
+			if r.counts(e) {
+				r.st.e.sampler.Event(e)
+			}
 		}
 	}
 }

@@ -95,6 +95,12 @@ const (
 	worldGPUs = 5
 )
 
+// anotherUUID is that of the GPU by which one is replaced at its address.
+const anotherUUID = "GPU-ffffffff-0000-4000-8000-000000000000"
+
+// pcieRate is how many bytes a second a GPU sends.
+const pcieRate = 26e9
+
 // Times of a world: storms and the quiet after each, in which all has to be right again.
 const (
 	tick      = fastPoll
@@ -107,7 +113,7 @@ const (
 var kinds, unscripted = faultkinds.Names(false), faultkinds.Names(true)
 
 // besides is how many of unscripted a storm has.
-const besides = 4
+const besides = 6
 
 // newWorld makes the world of a seed, about so long.
 func newWorld(seed uint64, length time.Duration) *world { return makeWorld(seed, length, true) }
@@ -126,7 +132,9 @@ func makeWorld(seed uint64, length time.Duration, failing bool) *world {
 		c := worldGPU{uuid: fmt.Sprintf("GPU-%08x-0000-4000-8000-00000000000%d", 0xaaaaaaa0+i, i),
 			pci: fmt.Sprintf("0000:%02x:00.0", 0x18+0x11*i), mig: i == GPUMIG}
 		w.devs = append(w.devs, c)
-		fmt.Fprintf(&w.script, "gpu %d board=h100 uuid=%s pci=%s minor=%d\n", i, c.uuid, c.pci, i)
+		// Fast enough for its PCIe counters of 32 bits to overflow several times from poll to poll.
+		fmt.Fprintf(&w.script, "gpu %d board=h100 uuid=%s pci=%s minor=%d\n  Field[197] = %g*t\n  Gpm[20] = %g\n", i, c.uuid,
+			c.pci, i, pcieRate, pcieRate/(1<<20))
 	}
 	if failing && seed%2 == 0 {
 		w.happens(0, "driver unload")
@@ -383,8 +391,18 @@ func (w *world) add(r *rand.Rand, f *fault) {
 	case "refused":
 		f.dev = sick
 		some(refusals)
-	case "process vanishes", "cgroup garbage":
+	case "process vanishes", "cgroup garbage", "samples fast", "GPM biased", "GPM late":
 		f.dev = sick
+	case "rights taken away":
+		f.dev = GPUShared
+		both("ComputeRunningProcesses = !NO_PERMISSION", "ComputeRunningProcesses = default")
+		both("ProcessUtilization = !NO_PERMISSION", "ProcessUtilization = default")
+	case "driver finds another GPU":
+		f.to = f.from + 60*time.Second
+		w.happens(f.from, "driver unload")
+		w.happens(f.from+10*time.Second, "driver load")
+		w.happens(f.to-10*time.Second, "driver unload")
+		w.happens(f.to, "driver load")
 	case "PID twice": // the driver lists a process again, with other memory
 		for _, p := range w.workloads {
 			if p.dev == GPUShared && p.runs.has(f.from) {
@@ -404,7 +422,7 @@ func (w *world) add(r *rand.Rand, f *fault) {
 	case "exporter stopped":
 		f.size = seconds(r, 61, 200).Truncate(tick)
 		f.to = f.from + f.size
-	case "kubelet stale":
+	case "kubelet stale", "checkpoint old", "list behind checkpoint", "API servers disagree":
 		f.size = seconds(r, 15, 40)
 	case "clock forward":
 		f.size, f.to = seconds(r, 1, 7200), f.from+tick

@@ -5,17 +5,16 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/alecthomas/kingpin/v2"
 	"github.com/prometheus/common/promslog"
-	"github.com/prometheus/common/version"
 	"github.com/prometheus/exporter-toolkit/web/kingpinflag"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/account"
+	"github.com/gpu-exporter/gpu-exporter/internal/cmdline"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/web"
 	"github.com/gpu-exporter/gpu-exporter/rooms"
@@ -25,17 +24,63 @@ import (
 func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 	var c config
 	var log promslog.Config
-	app := kingpin.New("gpu-exporter", "Prometheus exporter for NVIDIA GPUs and the pods they are allocated to."+commandsHelp())
-	app.UsageWriter(stdout).ErrorWriter(stderr)
-	app.DefaultEnvars()
-	printed := false
-	app.Terminate(func(int) { printed = true })
-	app.HelpFlag.Short('h')
-	app.Version(version.Print("gpu-exporter"))
-	for _, f := range app.Model().Flags {
-		app.GetFlag(f.Name).NoEnvar() // these only print; images and manifests set GPU_EXPORTER_VERSION to a version
-	}
+	app := cmdline.New(about(), stdout, stderr)
+	c.flags(app.Application)
+	c.checks, c.opens = open(app.Application)
+	selection := metricFlags(app.Application)
+	c.Web = kingpinflag.AddFlags(app.Application, web.DefaultAddress)
+	log.Level, log.Format = promslog.NewLevel(), promslog.NewFormat()
+	app.Flag("log.level", "Minimum level of log messages: debug, info, warn, error.").Default("info").SetValue(
+		log.Level)
+	app.Flag("log.format", "Log format: logfmt or json.").Default("logfmt").SetValue(log.Format)
 
+	if err := app.Parse(args); err != nil {
+		return nil, err
+	}
+	log.Writer = printableWriter{stderr} // slog quotes control characters in logfmt, and not all in JSON
+	c.Logger = promslog.New(&log)
+	for _, f := range app.Model().Flags {
+		if instead, former := strings.CutPrefix(f.Help, rooms.FormerFlag); former && app.Given(f) {
+			c.Logger.Warn("flag is deprecated: a later release will not have it", "flag", "--"+f.Name, "instead", "--"+instead)
+		}
+	}
+	c.findHostPaths()
+	var err error
+	if c.node == "" {
+		if c.node, err = os.Hostname(); err != nil {
+			return nil, fmt.Errorf("cannot determine the host name (set --node-name): %w", err)
+		}
+	}
+	if c.metrics, c.silenced, err = selection(c.Logger); err != nil {
+		return nil, err
+	}
+	return &c, app.Named(c.validate())
+}
+
+// about is what the help has beside the flags.
+func about() *cmdline.About {
+	a := &cmdline.About{Name: "gpu-exporter", Purpose: "Prometheus exporter of NVIDIA GPUs", Variables: true,
+		Text: "Prometheus exporter for NVIDIA GPUs and the pods they are allocated to. Without a command it serves metrics.",
+		Titles: [][2]string{{"", "General"}, {"metrics collector metric-allowlist metric-denylist", "Metrics to export"},
+			{"kubelet", "Kubelet"}, {"kubernetes", "API server of Kubernetes"},
+			{"containers slurm", "Containers and jobs without Kubernetes"},
+			{"poll call-deadline", "Polling"}, {"compat", "Names of other exporters"}, {"web", "Web server"}, {"log", "Log"}},
+		ExitCodes: [][2]string{{"0", "stopped by a signal, or printed a requested text"}, {"1", "failed while running"},
+			{"2", "invalid flag or configuration, or the port is in use: nothing was started"},
+			{"3", "the driver was upgraded and its library and kernel module differ"},
+			{"4", "the kernel module was loaded after the start, and the library is missing"},
+			{"10, 20", "doctor found warnings (10) or errors (20)"}},
+		Files: [][2]string{{"/etc/default/gpu-exporter", "The environment of gpu-exporter.service."}},
+		Renamed: map[string]string{"web.max-requests": "", "lane.fast": "poll.fast", "lane.medium": "poll.medium", "lane.slow": "poll.slow",
+			"lane.kubelet": "poll.kubelet", "kubelet.honest-resource": "kubelet.gpu-id-resource"}}
+	for _, c := range commands() {
+		a.Commands = append(a.Commands, [2]string{c.Name, c.Help})
+	}
+	return a
+}
+
+// flags adds those that no optional part has.
+func (c *config) flags(app *kingpin.Application) {
 	app.Flag("node-name", "Name of the Kubernetes node. Default: the host name.").Envar("NODE_NAME").StringVar(&c.node)
 
 	app.Flag("nvml.library", "Path of the NVML library. Default: the system's libnvidia-ml.so.1.").StringVar(&c.library)
@@ -85,49 +130,6 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 	app.Flag("container-limit", "Maximum number of containers, counted per GPU, that have series of their own (about "+
 		"fifteen each). The others are aggregated into pod=\"other\".").
 		Default(strconv.Itoa(account.DefaultAccounts)).IntVar(&c.accounts)
-	c.checks, c.opens = open(app)
-	selection := metricFlags(app)
-	c.Web = kingpinflag.AddFlags(app, web.DefaultAddress)
-	log.Level, log.Format = promslog.NewLevel(), promslog.NewFormat()
-	app.Flag("log.level", "Minimum level of log messages: debug, info, warn, error.").Default("info").SetValue(
-		log.Level)
-	app.Flag("log.format", "Log format: logfmt or json.").Default("logfmt").SetValue(log.Format)
-
-	if err := checkRenamed(args, os.Environ()); err != nil {
-		return nil, err
-	}
-	_, err := app.Parse(args)
-	switch {
-	case printed:
-		return nil, rooms.ErrHelp
-	case err != nil:
-		return nil, fmt.Errorf("%w; --help lists the flags", err)
-	}
-	log.Writer = printableWriter{stderr} // slog quotes control characters in logfmt, and not all in JSON
-	c.Logger = promslog.New(&log)
-	for _, f := range app.Model().Flags {
-		if instead, former := strings.CutPrefix(f.Help, rooms.FormerFlag); former && given(f, args) {
-			c.Logger.Warn("flag is deprecated: a later release will not have it", "flag", "--"+f.Name, "instead", "--"+instead)
-		}
-	}
-	c.findHostPaths()
-	if c.node == "" {
-		if c.node, err = os.Hostname(); err != nil {
-			return nil, fmt.Errorf("cannot determine the host name (set --node-name): %w", err)
-		}
-	}
-	if c.metrics, c.silenced, err = selection(c.Logger); err != nil {
-		return nil, err
-	}
-	return &c, c.validate()
-}
-
-// given reports whether a flag is among the arguments or set by its environment variable.
-func given(f *kingpin.FlagModel, args []string) bool {
-	return os.Getenv(f.Envar) != "" || slices.ContainsFunc(args, func(a string) bool {
-		name, _, _ := strings.Cut(a, "=")
-		return name == "--"+f.Name
-	})
 }
 
 // findHostPaths sets the paths of the host that no former flag has set.
@@ -143,39 +145,6 @@ func (c *config) findHostPaths() {
 			*p.to = c.Path(p.dir, p.probe)
 		}
 	}
-}
-
-// renamedFlags maps former flag names to the current ones; empty: the flag is not needed any more.
-var renamedFlags = map[string]string{
-	"web.max-requests": "",
-	"lane.fast":        "poll.fast", "lane.medium": "poll.medium", "lane.slow": "poll.slow", "lane.kubelet": "poll.kubelet",
-	"kubelet.honest-resource": "kubelet.gpu-id-resource",
-}
-
-// checkRenamed rejects a former flag, or its environment variable, with the current name in the error.
-func checkRenamed(args, environ []string) error {
-	variable := func(flag string) string {
-		return "GPU_EXPORTER_" + strings.ToUpper(strings.NewReplacer(".", "_", "-", "_").Replace(flag))
-	}
-	for old, name := range renamedFlags {
-		for _, arg := range args {
-			if flag, _, _ := strings.Cut(arg, "="); flag == "--"+old {
-				if name == "" {
-					return fmt.Errorf("--%s is not needed any more: remove it", old)
-				}
-				return fmt.Errorf("--%s was renamed to --%s", old, name)
-			}
-		}
-		for _, e := range environ {
-			if key, _, _ := strings.Cut(e, "="); key == variable(old) {
-				if name == "" {
-					return fmt.Errorf("the environment variable %s is not needed any more: remove it", key)
-				}
-				return fmt.Errorf("the environment variable %s was renamed to %s", key, variable(name))
-			}
-		}
-	}
-	return nil
 }
 
 // validate rejects combinations that cannot work, before anything starts.

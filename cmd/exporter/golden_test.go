@@ -165,7 +165,8 @@ func TestDutyCycleInRealTime(t *testing.T) {
 	}
 }
 
-// A counter whose HELP says that it counts since the exporter started is 0 at the first poll, not the driver's total.
+// A counter whose HELP says that it counts since the exporter started is 0 at the first poll, not the driver's total. Later, when
+// the rings are read in every third poll, no time of work is counted as not busy before its samples were read.
 func countersSinceTheStart(t *testing.T) {
 	s, pods := load(t, "demo")
 	n, err := standin.ParsePods("pods", strings.NewReader(pods))
@@ -190,5 +191,19 @@ func countersSinceTheStart(t *testing.T) {
 	}
 	if counters == 0 {
 		t.Error("no such counter")
+	}
+	const trained = `uuid="GPU-5a0e1100-8c1d-4e6b-9d10-000000000000"` // busy for 90 % of the time
+	for seconds := 0.0; seconds < 84; {
+		st.run(fastPoll)
+		seconds += fastPoll.Seconds()
+		now := st.series()
+		for _, family := range []string{"gpu_time_seconds_total", "gpu_container_unused_seconds_total"} {
+			if unused := sum(now.match(family, trained, `state="gap"`)); unused > 0.1*seconds+0.2 {
+				t.Errorf("after %v s %s has %.1f s of gap", seconds, family, unused)
+			}
+		}
+		if of := sum(now.match("gpu_time_seconds_total", trained)); math.Abs(of-seconds) > 1e-6 {
+			t.Errorf("after %v s the states add up to %v s", seconds, of)
+		}
 	}
 }

@@ -95,7 +95,7 @@ func TestHungSources(t *testing.T) {
 				}
 			}
 			p := m.start("--kubelet.checkpoint="+filepath.Join(m.Dir, "checkpoint"),
-				"--docker.socket="+filepath.Join(filepath.Dir(m.Socket), "docker"), "--kubernetes.pods",
+				"--containers.socket="+filepath.Join(filepath.Dir(m.Socket), "docker"), "--kubernetes.pods",
 				"--kubernetes.api-server=http://"+silent(t, "tcp", "127.0.0.1:0").String(),
 				"--kubernetes.token-file="+filepath.Join(m.Dir, "token"))
 			check := func(what string) {

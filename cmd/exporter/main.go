@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,11 +12,15 @@ import (
 	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/oklog/run"
+	"github.com/prometheus/common/version"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/cmdline"
+	"github.com/gpu-exporter/gpu-exporter/internal/dropin"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/web"
 	"github.com/gpu-exporter/gpu-exporter/rooms"
@@ -42,7 +47,12 @@ func main() {
 		debug.SetGCPercent(startGCPercent)
 		runtime.AddCleanup(new([64]byte), func(percent int) { debug.SetGCPercent(percent) }, gcPercent)
 	}
-	code, again := exporterMain(context.Background(), os.Args[1:], os.Stdout, os.Stderr)
+	args, err := dropin.Args(os.Args, os.Environ())
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "gpu-exporter: %v\n", err)
+		os.Exit(exitUsage)
+	}
+	code, again := exporterMain(context.Background(), args, os.Stdout, os.Stderr)
 	if again {
 		code = replace(os.Stderr)
 	}
@@ -86,7 +96,7 @@ func exporterMain(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	signal.Ignore(syscall.SIGPIPE)
 	c, err := parse(args, stdout, stderr)
 	switch {
-	case errors.Is(err, rooms.ErrHelp):
+	case errors.Is(err, cmdline.ErrPrinted):
 		return exitOK, false
 	case err != nil:
 		fail(err)
@@ -108,6 +118,12 @@ func exporterMain(ctx context.Context, args []string, stdout, stderr io.Writer) 
 		fail(err)
 		return exitBroken, false
 	}
+	var sources []string
+	for _, s := range e.sources() {
+		sources = append(sources, s.Name)
+	}
+	c.Logger.Info("starting gpu-exporter", "version", cmp.Or(version.Version, "unknown"), "revision", version.GetRevision(),
+		"go", version.GoVersion, "node", c.node, "metrics", c.metrics.Size, "sources", strings.Join(sources, ","))
 
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -1,10 +1,11 @@
 package main
 
 import (
-	"fmt"
+	"cmp"
 
 	"github.com/alecthomas/kingpin/v2"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/rooms"
 	"github.com/gpu-exporter/gpu-exporter/rooms/accounts"
 	"github.com/gpu-exporter/gpu-exporter/rooms/cgroupmem"
@@ -15,6 +16,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/rooms/fractions"
 	"github.com/gpu-exporter/gpu-exporter/rooms/health"
 	"github.com/gpu-exporter/gpu-exporter/rooms/kmsg"
+	"github.com/gpu-exporter/gpu-exporter/rooms/letgo"
 	"github.com/gpu-exporter/gpu-exporter/rooms/links"
 	"github.com/gpu-exporter/gpu-exporter/rooms/podmeta"
 	"github.com/gpu-exporter/gpu-exporter/rooms/processes"
@@ -39,6 +41,7 @@ var parts = []part{
 	{room: cgroupmem.New},
 	{room: accounts.New},
 	{room: kmsg.New},
+	{room: letgo.New},
 	{room: links.New},
 	{room: processes.New},
 	{room: compat.New},
@@ -56,16 +59,8 @@ func commands() (all []rooms.Command) {
 			all = append(all, p.room(kingpin.New("", "")).Commands...)
 		}
 	}
+	gpu.Sort(all, func(a, b rooms.Command) int { return cmp.Compare(a.Name, b.Name) })
 	return all
-}
-
-func commandsHelp() (text string) {
-	for _, c := range commands() {
-		if c.Help != "" {
-			text += fmt.Sprintf(" gpu-exporter %s --help: %s.", c.Name, c.Help)
-		}
-	}
-	return text
 }
 
 // open adds the flags of the parts and returns what checks them and what opens the parts.

@@ -31,6 +31,7 @@ func metricFlags(app *kingpin.Application) func(*slog.Logger) (catalog.Selection
 	deny := app.Flag("metric-denylist", "Names of metrics that are not exported: regular expressions separated by commas, each "+
 		"for whole names (repeatable).").Strings()
 	return func(log *slog.Logger) (catalog.Selection, []string, error) {
+		var unused [][2]string
 		s.Size = catalog.SizeNamed(*size)
 		for _, list := range []struct {
 			flag string
@@ -42,12 +43,15 @@ func metricFlags(app *kingpin.Application) func(*slog.Logger) (catalog.Selection
 				return s, nil, fmt.Errorf("%s %w", list.flag, err)
 			}
 			for _, expr := range useless {
-				log.Warn("no metric has such a name", "flag", list.flag, "expression", expr)
+				unused = append(unused, [2]string{list.flag, expr})
 			}
 			*list.to = names
 		}
 		if len(s.Families()) == 0 {
 			return s, nil, errors.New("--metric-allowlist, --metric-denylist and --no-collector.* leave no metric to export")
+		}
+		for _, u := range unused {
+			log.Warn("no metric has such a name", "flag", u[0], "expression", u[1])
 		}
 		alerts := s.Silenced()
 		silenced := slices.Sorted(maps.Keys(alerts))

@@ -75,8 +75,8 @@ func TestCallsNotMade(t *testing.T) {
 
 func TestMetricFlags(t *testing.T) {
 	for _, c := range []struct{ flag, says string }{
-		{"--metrics=huge", "must be one of core,default,all"},
-		{"--collector.powr", "unknown long flag '--collector.powr'"},
+		{"--metrics=huge", "must be one of core, default, all"},
+		{"--collector.powr", "unknown flag --collector.powr: did you mean --collector.power?"},
 		{"--metric-denylist=gpu_(", `--metric-denylist "gpu_("`},
 		{"--metric-allowlist=nothing", "leave no metric to export"},
 	} {

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"google.golang.org/protobuf/proto"
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
@@ -29,20 +30,14 @@ func TestCheckpointResolvesGPUs(t *testing.T) {
 		"-0\n")
 	response, err := proto.Marshal(&deviceplugin.ContainerAllocateResponse{Envs: map[string]string{"NVIDIA_VISIBLE_DEVICES": b,
 		"CUDA_DEVICE_MEMORY_LIMIT_0": "20390m"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	checkpoint, err := json.Marshal(map[string]any{"Data": map[string]any{"PodDeviceEntries": []any{map[string]any{
 		"PodUID": "11111111-2222-4333-8444-555555555555", "ContainerName": "main", "ResourceName": "nvidia.com/gpu",
 		"DeviceIDs": map[string][]string{"-1": {a + "-0"}}, "AllocResp": base64.StdEncoding.EncodeToString(response)}},
 		"RegisteredDevices": map[string][]string{}}, "Checksum": 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	path := filepath.Join(m.Dir, "kubelet_internal_checkpoint")
-	if err := os.WriteFile(path, checkpoint, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, checkpoint, 0o600))
 	p := m.start("--kubelet.checkpoint=" + path)
 	p.until(t, "the container holds a quarter of GPU b", func(s series) error {
 		share, err := s.one("gpu_container_allocation_ratio", GPUB, `pod="tenant"`)
@@ -68,9 +63,7 @@ func TestAnyPluginAndDriver(t *testing.T) {
 	const hami = "hami-core-gpu.project-hami.io"
 	entry := func(resource, id string, env map[string]string) string {
 		raw, err := proto.Marshal(&deviceplugin.ContainerAllocateResponse{Envs: env})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return `{"Data":{"PodDeviceEntries":[{"PodUID":"u","ContainerName":"main","ResourceName":"` + resource +
 			`","DeviceIDs":{"-1":["` + id + `"]},"AllocResp":"` + base64.StdEncoding.EncodeToString(raw) + `"}]},"Checksum":1}`
 	}
@@ -83,9 +76,7 @@ func TestAnyPluginAndDriver(t *testing.T) {
 	}
 	// What HAMi's driver writes of two claims that share a GPU of minor 3: see testdata/sharing/README.md.
 	fixture, err := os.ReadFile(filepath.Join("..", "..", "testdata", "sharing", "hami-dra.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	_, shared, _ := strings.Cut(string(fixture), "case shared\n")
 	_, written, _ := strings.Cut(shared, "\ndra ")
 	written, _, _ = strings.Cut(written, "\n")
@@ -134,9 +125,7 @@ func TestAnyPluginAndDriver(t *testing.T) {
 					continue
 				}
 				path := filepath.Join(m.Dir, "gpu.example.com", "checkpoint.json")
-				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)))
 				flags = append(flags, flag+path)
 			}
 			m.start(flags...).until(t, "the GPU is the container's, or unresolved", func(s series) error {
@@ -178,9 +167,7 @@ func TestAllocationsByEvent(t *testing.T) {
 		"--kubelet.checkpoint="+path)
 	for _, pod := range []string{"train-0", "train-1", "train-2"} {
 		k, err := standin.ParsePods("pods", strings.NewReader(strings.ReplaceAll(twoPods, "train-0", pod)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		m.Kubelet.SetNode(k)
 		p.until(t, pod+" has its GPU", func(s series) error {
 			write() // until the directory is watched
@@ -198,9 +185,7 @@ func TestCheckpointNamesProcesses(t *testing.T) {
 		twoPods)
 	for pid, owner := range map[int]string{5000: uid, 5001: "99999999-2222-4333-8444-555555555555"} {
 		cgroup := filepath.Join(m.Trees.Procfs, fmt.Sprint(pid), "cgroup")
-		if err := os.WriteFile(cgroup, []byte("0::/kubepods/pod"+owner+"/"+strings.Repeat("a", 64)+"\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(cgroup, []byte("0::/kubepods/pod"+owner+"/"+strings.Repeat("a", 64)+"\n"), 0o644))
 	}
 	checkpoint := filepath.Join(m.Dir, "kubelet_internal_checkpoint")
 	if err := os.WriteFile(checkpoint, []byte(`{"Data":{"PodDeviceEntries":[{"PodUID":"`+uid+
@@ -246,9 +231,7 @@ func apiServer(t *testing.T, m *simulated, pods []any, slices ...any) []string {
 	}))
 	t.Cleanup(api.Close)
 	ca, token := filepath.Join(m.Dir, "ca.crt"), filepath.Join(m.Dir, "token")
-	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: api.Certificate().Raw}), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: api.Certificate().Raw}), 0o600))
 	if err := os.WriteFile(token, []byte("secret\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -296,9 +279,7 @@ func TestPodMetadata(t *testing.T) {
 		t.Error("the log holds the token")
 	}
 	// A token that is refused costs what the API tells, and nothing else.
-	if err := os.WriteFile(filepath.Join(m.Dir, "token"), []byte("wrong\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(m.Dir, "token"), []byte("wrong\n"), 0o600))
 	refused := node(t, twoGPUs, twoPods+"pod team/web-5d4f6c7b8-x container main\n")
 	refused.start(flags...).until(t, "refused, and said so", func(s series) error {
 		return all(bothUp(s), s.is(0, "gpu_exporter_source_up", `source="api"`))
@@ -367,9 +348,7 @@ func TestUnreadResources(t *testing.T) {
 	}
 	raw, err := proto.Marshal(&deviceplugin.ContainerAllocateResponse{Envs: map[string]string{
 		"NVIDIA_VISIBLE_DEVICES": "GPU-bbbbbbbb-0000-4000-8000-000000000000"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	path := filepath.Join(m.Dir, "kubelet_internal_checkpoint")
 	if err := os.WriteFile(path, []byte(`{"Data":{"PodDeviceEntries":[{"PodUID":"u","ContainerName":"main","ResourceName":`+
 		`"acme.io/accelerator","DeviceIDs":{"-1":["f3a9c1d2"]},"AllocResp":"`+base64.StdEncoding.EncodeToString(raw)+`"}]},"Checksum":1}`),

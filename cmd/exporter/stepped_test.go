@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/sampler"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
@@ -109,6 +110,7 @@ func TestScenarios(t *testing.T) {
 		"SlurmWithoutAKubelet":                slurmWithoutAKubelet,
 		"SlurmWithoutTheRight":                slurmWithoutTheRight,
 		"SlurmBesideAKubelet":                 slurmBesideAKubelet,
+		"UnboundGPU":                          unboundGPU,
 	} {
 		branch := "R580"
 		if name == "Bandwidth" { // from R595 on GPM has sums
@@ -154,9 +156,7 @@ func alone(t *testing.T, binary func() (string, error), body func(t *testing.T))
 		}
 	})
 	program, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	cmd := exec.Command(program, args...)
 	cmd.Env = append(os.Environ(), childMarker+"="+t.Name(),
 		"GOGC=400",                 // less work for the collector
@@ -192,9 +192,7 @@ type stage struct {
 func play(t *testing.T, s *scenario.Scenario, pods string, flags ...string) *stage {
 	t.Helper()
 	n, err := standin.ParsePods("pods", strings.NewReader(pods))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	st := furnish(t, s, n)
 	st.begin(st.control.Time, func(error) { t.Error("the program requests a re-execution") }, hooks{}, flags...)
 	st.step()
@@ -219,9 +217,7 @@ func buildDriver(t *testing.T, branch, dir string) string {
 		return library
 	}
 	library, err := standin.BuildFakeNVML(t.Context(), branch, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return library
 }
 
@@ -229,9 +225,7 @@ func buildDriver(t *testing.T, branch, dir string) string {
 func simulate(t *testing.T, s *scenario.Scenario, dir string) *scenario.Control {
 	t.Helper()
 	env, control, err := standin.Simulate(s, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { control.Close() })
 	for _, e := range env {
 		name, value, _ := strings.Cut(e, "=")
@@ -251,9 +245,7 @@ func furnish(t *testing.T, s *scenario.Scenario, n standin.KubeletNode) *stage {
 		t.Fatal(err)
 	}
 	short, err := os.MkdirTemp("", "kubelet-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	t.Cleanup(func() { os.RemoveAll(short) })
 	st.socket = filepath.Join(short, "kubelet.sock")
 	st.door = &doorman{control: st.control}
@@ -269,9 +261,7 @@ func furnish(t *testing.T, s *scenario.Scenario, n standin.KubeletNode) *stage {
 	served := make(chan error, 1)
 	go func() { served <- st.kubelet.Serve(ctx, st.socket) }()
 	t.Cleanup(func() { cancel(); <-served })
-	if err := st.kubelet.Ready(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, st.kubelet.Ready(t.Context()))
 	return st
 }
 
@@ -299,9 +289,7 @@ func (s *stage) begin(clock func() time.Time, restart func(error), change hooks,
 		}
 	}
 	c, err := parse(append(args, flags...), &out, os.Stderr)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.OK(s.t, err)
 	if s.e, err = newExporter(c, clock, restart, change); err != nil {
 		s.t.Fatal(err)
 	}
@@ -313,13 +301,9 @@ func (s *stage) begin(clock func() time.Time, restart func(error), change hooks,
 func (s *stage) setPods(pods string, reused ...int) {
 	s.t.Helper()
 	n, err := standin.ParsePods("pods", strings.NewReader(pods))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.OK(s.t, err)
 	for _, d := range []string{s.trees.Sysfs, s.trees.Procfs, filepath.Dir(s.trees.PodLogs)} {
-		if err := os.RemoveAll(d); err != nil {
-			s.t.Fatal(err)
-		}
+		must.OK(s.t, os.RemoveAll(d))
 	}
 	if _, err := standin.WriteTrees(s.dir, s.s, n); err != nil {
 		s.t.Fatal(err)
@@ -327,13 +311,9 @@ func (s *stage) setPods(pods string, reused ...int) {
 	for _, pid := range reused {
 		path := filepath.Join(s.trees.Procfs, strconv.Itoa(pid), "stat")
 		stat, err := os.ReadFile(path)
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		must.OK(s.t, err)
 		stat = bytes.Replace(stat, []byte(fmt.Sprintf(" %d 0 0\n", 1000+pid)), []byte(fmt.Sprintf(" %d 0 0\n", 900000+pid)), 1)
-		if err := os.WriteFile(path, stat, 0o644); err != nil {
-			s.t.Fatal(err)
-		}
+		must.OK(s.t, os.WriteFile(path, stat, 0o644))
 	}
 	s.kubelet.SetNode(n)
 }
@@ -459,18 +439,14 @@ func (s *stage) golden(name string) {
 func sameFile(t *testing.T, path, got string) {
 	t.Helper()
 	if *update {
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		return
 	}
 	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if string(want) != got {
 		t.Errorf("the exporter does not produce %s; make generate writes it\n%s", path, difference(string(want), got))
 	}

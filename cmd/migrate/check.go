@@ -280,7 +280,7 @@ func (j *judgment) label(name string) {
 	case bare != name && (bare == "pod" || bare == "namespace" || bare == "container"):
 		j.set("compat.honorLabels=false")
 	case strings.HasPrefix(name, "DCGM_FI_") && slices.Contains(compat.DeviceLabels(), name):
-		j.set("--compat.device-label=" + name)
+		j.set("--compat.set=label=" + name)
 	case j.known[name] || slices.Contains(targetLabels, name):
 	default:
 		if reason, instead, ok := guide.Missing(name); ok {

@@ -4,7 +4,7 @@ package main
 
 import (
 	"encoding/json"
-	"flag"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -12,45 +12,48 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/prometheus/common/version"
-
+	"github.com/gpu-exporter/gpu-exporter/internal/cmdline"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-const usage = `usage: gpu-migrate --version
-       gpu-migrate check [--output=text|json] [--rewrite] FILE...
+const text = "Reads Grafana dashboards, rule files, PrometheusRules, ConfigMaps that contain them, HorizontalPodAutoscalers, KEDA " +
+	"ScaledObjects and configurations of prometheus-adapter. Reports for each query that uses metrics of dcgm-exporter or " +
+	"nvidia_gpu_exporter whether it works with gpu-exporter --compat, and for each that uses metrics of gpu-exporter as earlier " +
+	"builds had them what to use now."
 
-Reads Grafana dashboards, rule files, PrometheusRules, ConfigMaps that contain them, HorizontalPodAutoscalers, KEDA
-ScaledObjects and configurations of prometheus-adapter. Reports for each query that uses metrics of dcgm-exporter or
-nvidia_gpu_exporter whether it works with gpu-exporter --compat, and for each that uses metrics of gpu-exporter as earlier
-builds had them what to use now. "-" reads the standard input, one query per line.
-
-Exit code 0: all are supported; 10: some with a difference; 20: some are not; 1: a file cannot be read; 2: invalid flag.
-
-`
+// about is what the help of the program and of its command has beside the flags.
+func about() cmdline.About {
+	return cmdline.About{Name: "gpu-migrate", Purpose: "check of queries written for other GPU exporters", Text: text,
+		Commands: [][2]string{{"check", "reports what works, and with --rewrite how to write it with gpu-exporter's own names"}},
+		ExitCodes: [][2]string{{"0", "all queries are supported"}, {"10", "some are supported with a difference"},
+			{"20", "some are not supported"}, {"1", "a file cannot be read"}, {"2", "invalid flag: nothing was read"}}}
+}
 
 func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	flags := flag.NewFlagSet("gpu-migrate check", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	output := flags.String("output", "text", "text or json")
-	rewrite := flags.Bool("rewrite", false, "also print each query in gpu-exporter's own names, if it can be rewritten")
-	flags.Usage = func() { fmt.Fprint(stderr, usage); flags.PrintDefaults() }
-	if len(args) > 0 && args[0] == "--version" {
-		fmt.Fprintln(stdout, version.Print("gpu-migrate"))
-		return 0
+	fail := func(err error) int {
+		if errors.Is(err, cmdline.ErrPrinted) {
+			return 0
+		}
+		fmt.Fprintf(stderr, "gpu-migrate: %v\n", err)
+		return 2
 	}
+	program := about()
 	if len(args) == 0 || args[0] != "check" {
-		flags.Usage()
-		return 2
+		app := cmdline.New(&program, stdout, stderr)
+		if err := app.Parse(args); err != nil {
+			return fail(err)
+		}
+		return fail(errors.New("a command is required: check; --help describes it"))
 	}
-	if err := flags.Parse(args[1:]); err != nil {
-		return 2
-	}
-	if flags.NArg() == 0 || *output != "text" && *output != "json" {
-		flags.Usage()
-		return 2
+	program.Name, program.Commands = "gpu-migrate check", nil
+	app := cmdline.New(&program, stdout, stderr)
+	output := app.Flag("output", "Form of the result: text or json.").Default("text").Enum("text", "json")
+	rewrite := app.Flag("rewrite", "Also print each query in gpu-exporter's own names, if it can be rewritten.").Bool()
+	paths := app.Arg("file", "Files to read; - is the standard input, one query per line.").Required().Strings()
+	if err := app.Parse(args[1:]); err != nil {
+		return fail(err)
 	}
 	checker, err := newChecker(*rewrite)
 	if err != nil {
@@ -60,7 +63,10 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	var results []result
 	var queries []query
 	code := 0
-	for _, path := range flags.Args() {
+	for _, path := range *paths {
+		if path == "" && slices.Contains(args, "-") {
+			path = "-" // kingpin has it as an empty argument
+		}
 		list, err := read(path, stdin)
 		if err != nil {
 			fmt.Fprintf(stderr, "gpu-migrate: %s\n", gpu.PrintableText(err.Error()))

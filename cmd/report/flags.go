@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"math"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,8 +20,8 @@ import (
 	"github.com/prometheus/common/config"
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/common/promslog"
-	"github.com/prometheus/common/version"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/cmdline"
 	"github.com/gpu-exporter/gpu-exporter/report"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/prices"
@@ -39,57 +41,43 @@ type settings struct {
 	failOn  []limit
 	goal    float64
 	before  *document.Document
-	webhook string // URL; a credential
+	history string               // directory
+	past    []*document.Document // of it
+	webhook string               // URL; a credential
 	log     *slog.Logger
 }
-
-// errHelp is returned after --help or --version printed their text.
-var errHelp = errors.New("help was printed")
-
-// renamed are the old names of flags.
-func renamed() map[string]string { return map[string]string{"gone-after": "removed-after"} }
 
 // parse reads the flags. Its error is one line for the person who typed them.
 func parse(args []string, stdout, stderr io.Writer) (*settings, error) {
 	c := settings{options: report.Defaults()}
-	app := kingpin.New("gpu-report", "Accounts for the GPU-hours of a fleet and recommends how to recover the unused "+
-		"ones, "+
-		"from the history of gpu-exporter in Prometheus, Thanos, Mimir or VictoriaMetrics.")
-	app.UsageWriter(stdout).ErrorWriter(stderr)
-	app.DefaultEnvars()
-	printed := false
-	app.Terminate(func(int) { printed = true })
-	app.HelpFlag.Short('h')
-	app.Version(version.Print("gpu-report"))
-	for _, f := range app.Model().Flags {
-		app.GetFlag(f.Name).NoEnvar() // these only print; images and manifests set GPU_REPORT_VERSION to a version
-	}
-	complete := []func() error{c.serverFlags(app), c.periodFlags(app), c.accountFlags(app), c.outputFlags(app),
-		c.logFlags(app, stderr)}
-	for old, name := range renamed() {
-		given := func(arg string) bool { return arg == "--"+old || strings.HasPrefix(arg, "--"+old+"=") }
-		if _, env := os.LookupEnv("GPU_REPORT_" + strings.ToUpper(strings.ReplaceAll(old, "-", "_"))); env ||
-			slices.ContainsFunc(args, given) {
-			return nil, fmt.Errorf("--%s was renamed: use --%s", old, name)
-		}
-	}
-	_, err := app.Parse(args)
-	switch {
-	case printed:
-		return nil, errHelp
-	case err != nil:
-		return nil, fmt.Errorf("%w; --help lists the flags", err)
+	app := cmdline.New(&about, stdout, stderr)
+	complete := []func() error{c.serverFlags(app.Application), c.periodFlags(app.Application),
+		c.accountFlags(app.Application), c.outputFlags(app.Application),
+		c.logFlags(app.Application, stderr)}
+	if err := app.Parse(args); err != nil {
+		return nil, err
 	}
 	for _, f := range complete {
 		if err := f(); err != nil {
-			return nil, err
+			return nil, app.Named(err)
 		}
 	}
-	if err := c.options.Validate(); err != nil {
-		return nil, err
-	}
-	return &c, nil
+	return &c, app.Named(c.options.Validate())
 }
+
+// about is what the help has beside the flags.
+var about = cmdline.About{Name: "gpu-report",
+	Purpose: "capacity report of a GPU fleet: how GPU-hours were used, and how to use more of them",
+	Text: "Accounts for the GPU-hours of a fleet and recommends how to recover the unused ones, from the history of gpu-exporter in " +
+		"Prometheus, Thanos, Mimir or VictoriaMetrics.", Variables: true,
+	Titles: [][2]string{{"", "General"}, {"prometheus", "Server"}, {"from to time-zone compare history goal now", "Period"},
+		{"match cluster-label node-pool-label metrics removed-after", "Data"}, {"prices", "Cost"}, {"advice", "Advice"},
+		{"group-by format out top fail-on webhook quiet", "Output"}, {"log", "Log"}},
+	ExitCodes: [][2]string{{"0", "a report was written, and is complete"},
+		{"1", "the server could not be read, a file not be written, or the webhook not be reached"},
+		{"2", "invalid flag or file: nothing was queried"}, {"3", "the server has nothing to report on"},
+		{"4", "a partial report was written; its beginning lists what is missing"}, {"5", "a limit of --fail-on is exceeded"}},
+	Renamed: map[string]string{"gone-after": "removed-after"}}
 
 // Each of the functions below adds flags and returns what completes the settings once they are parsed.
 
@@ -154,6 +142,8 @@ func (c *settings) periodFlags(app *kingpin.Application) func() error {
 	zone := flag("time-zone", "Time zone of times, months and hours of the day, such as Europe/Berlin.").Default("UTC").
 		String()
 	compare := flag("compare", "Earlier report (--format=json) to compare with; empty compares with none.").String()
+	flag("history", "Directory of earlier reports (--format=json), to which this one is added: the trend, and what became of each advice; "+
+		"empty keeps none.").StringVar(&c.history)
 	flag("goal", "Share of the GPU-hours that should be busy, such as 0.7: a line in the trend; 0 is none.").Default("0").
 		Float64Var(&c.goal)
 	now := flag("now", "Time to use as now, for reproducible reports; empty is the current time.").String()
@@ -190,17 +180,35 @@ func (c *settings) periodFlags(app *kingpin.Application) func() error {
 			end = until
 		}
 		c.options.To = end
-		if *compare != "" {
-			text, err := os.ReadFile(*compare)
-			if err == nil {
-				c.before, err = document.Parse(text)
-			}
+		files, _ := filepath.Glob(filepath.Join(c.history, "gpu-report-*.json")) // the pattern is right
+		if c.history == "" {
+			files = nil
+		}
+		for _, file := range files {
+			d, err := readReport(file)
 			if err != nil {
+				return fmt.Errorf("--history: %s: %w", file, err)
+			}
+			if d.Period.To.Before(c.options.To.Truncate(c.options.Step)) { // a later run replaces it
+				c.past = append(c.past, d)
+			}
+		}
+		if *compare != "" {
+			if c.before, err = readReport(*compare); err != nil {
 				return fmt.Errorf("--compare=%s: %w", *compare, err)
 			}
 		}
 		return nil
 	}
+}
+
+// readReport reads an earlier report.
+func readReport(file string) (*document.Document, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	return document.Parse(text)
 }
 
 func (c *settings) accountFlags(app *kingpin.Application) func() error {
@@ -212,9 +220,10 @@ func (c *settings) accountFlags(app *kingpin.Application) func() error {
 		StringVar(&c.options.PoolLabel)
 	metrics := flag("metrics", "Metrics to read: gpu-exporter or dcgm.").Default("gpu-exporter").Enum("gpu-exporter",
 		"dcgm")
-	priceList := flag("prices", "Price list in YAML: currency, gpus (model, per_hour), energy_per_kwh; empty prints "+
-		"no cost.").
-		String()
+	priceList := flag("prices", "Price list in YAML: currency, gpus (model, node_pool, cluster, node_labels, from, to, per_hour), "+
+		"energy_per_kwh; empty prints no cost.").String()
+	flag("prices.share", "Share the cost of GPU-time that belongs to no namespace, such as unallocated, among namespaces and groups in "+
+		"proportion to their own.").BoolVar(&c.options.ShareCost)
 	flag("advice.min-coverage", "Minimum fraction of a workload's time with known activity.").Default("0.95").
 		Float64Var(&c.options.Advice.Coverage)
 	flag("advice.min-saving", "Minimum number of GPUs, as a mean over the period, that advice must save.").Default(
@@ -308,6 +317,16 @@ func (c *settings) outputFlags(app *kingpin.Application) func() error {
 			}
 			c.failOn = append(c.failOn, l)
 		}
+		if c.out != "" {
+			if err := c.writable(c.out, len(c.formats) > 1 || filepath.Ext(c.out) == ""); err != nil {
+				return fmt.Errorf("--out=%s: %w", c.out, err)
+			}
+		}
+		if c.history != "" {
+			if err := c.writable(c.history, true); err != nil {
+				return fmt.Errorf("--history=%s: %w", c.history, err)
+			}
+		}
 		return nil
 	}
 }
@@ -318,8 +337,31 @@ func (c *settings) logFlags(app *kingpin.Application, out io.Writer) func() erro
 	app.Flag("log.format", "Log format: logfmt or json.").Default("logfmt").SetValue(log.Format)
 	return func() error {
 		c.log = promslog.New(&log)
-		c.options.Log = c.log
 		return nil
+	}
+}
+
+// writable reports, before hours of queries, why a file or directory cannot be written.
+func (c *settings) writable(path string, directory bool) error {
+	in := path
+	if !directory {
+		in = filepath.Dir(path)
+	}
+	for info, err := os.Stat(in); ; info, err = os.Stat(in) {
+		switch parent := filepath.Dir(in); {
+		case err == nil && !info.IsDir():
+			return fmt.Errorf("%s is no directory", in)
+		case err == nil:
+			f, err := os.CreateTemp(in, ".gpu-report-*")
+			if err != nil {
+				return err
+			}
+			return errors.Join(f.Close(), os.Remove(f.Name()))
+		case !directory || !errors.Is(err, fs.ErrNotExist) || parent == in:
+			return err
+		default:
+			in = parent // it will be made
+		}
 	}
 }
 
@@ -328,7 +370,11 @@ func choose(flag, text string, from []string) ([]string, error) {
 	for s := range strings.SplitSeq(text, ",") {
 		s = strings.TrimSpace(s)
 		if s != "" && !slices.Contains(from, s) {
-			return nil, fmt.Errorf("--%s must be one of %s, got %s", flag, strings.Join(from, ", "), s)
+			hint := ""
+			if flag == "group-by" {
+				hint = "; label:" + s + " is a label of pods or namespaces"
+			}
+			return nil, fmt.Errorf("--%s must be one of %s, got %q%s", flag, strings.Join(from, ", "), s, hint)
 		}
 		if s != "" && !slices.Contains(out, s) {
 			out = append(out, s)
@@ -391,8 +437,11 @@ func parseLimit(text string) (limit, error) {
 	v, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
 	// No figure ever exceeds NaN: such a limit would never fail.
 	if !ok || err != nil || math.IsNaN(v) || math.IsInf(v, 0) || limitFigures()[name] == nil {
-		return limit{}, fmt.Errorf("--fail-on must be NAME>VALUE with one of %s, got %s",
+		return limit{}, fmt.Errorf("--fail-on must be NAME>VALUE with one of %s, got %q",
 			strings.Join(limitNames(), ", "), text)
+	}
+	if name != "advice" && name != "release_gpus" && (v < 0 || v >= 1) {
+		return limit{}, fmt.Errorf("--fail-on=%s: %s is a fraction of all hours, from 0 to 1: it is never more than %g", text, name, v)
 	}
 	return limit{name, v}, nil
 }

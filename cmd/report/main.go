@@ -14,6 +14,7 @@ import (
 	"syscall"
 	_ "time/tzdata" // for --time-zone where the machine has no list of zones
 
+	"github.com/gpu-exporter/gpu-exporter/internal/cmdline"
 	"github.com/gpu-exporter/gpu-exporter/report"
 	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/prom"
@@ -42,7 +43,7 @@ func reportMain(ctx context.Context, args []string, stdout, stderr io.Writer) in
 	fail := func(err error) { fmt.Fprintf(stderr, "gpu-report: %v\n", err) }
 	c, err := parse(args, stdout, stderr)
 	switch {
-	case errors.Is(err, errHelp):
+	case errors.Is(err, cmdline.ErrPrinted):
 		return exitOK
 	case err != nil:
 		fail(err)
@@ -84,6 +85,14 @@ func reportMain(ctx context.Context, args []string, stdout, stderr io.Writer) in
 				"budget of " + name + "."})
 		}
 	}
+	if c.history != "" {
+		doc.Remember(c.past)
+		file := filepath.Join(c.history, "gpu-report-"+doc.Period.To.Format("20060102T1504Z")+".json")
+		if err := errors.Join(os.MkdirAll(c.history, 0o755), writeFile(file, doc, "json", render.Options{})); err != nil {
+			fail(err)
+			return exitBroken
+		}
+	}
 	if err := write(doc, c, stdout); err != nil {
 		fail(err)
 		return exitBroken
@@ -94,9 +103,6 @@ func reportMain(ctx context.Context, args []string, stdout, stderr io.Writer) in
 			return exitBroken
 		}
 	}
-	s := client.Stats()
-	c.log.Debug("history read", "requests", s.Requests, "retries", s.Retries, "halved", s.Halved, "series", s.Series,
-		"points", s.Points, "bytes", s.Bytes, "waited", s.Waited)
 	if doc.Partial {
 		for _, p := range doc.PartialReasons {
 			fmt.Fprintf(stderr, "gpu-report: partial: %s\n", p)

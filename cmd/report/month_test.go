@@ -181,6 +181,29 @@ func TestPlans(t *testing.T) {
 	}
 }
 
+// Each report is added to the history, which the next one has in every format; the same one replaces itself.
+func TestHistory(t *testing.T) {
+	server := httptest.NewServer(reporttest.Month(1))
+	defer server.Close()
+	dir := t.TempDir()
+	for i, n := range []int{10, 10, 20} {
+		now := start.Add(time.Duration(n) * 24 * time.Hour).Format(time.RFC3339)
+		code, out, stderr := run(t, server.URL, "--from=2d", "--now="+now, "--history="+dir+"/past", "--format=md")
+		if has := strings.Contains(out, "## Reports so far, per day"); code != exitOK || has != (i == 2) ||
+			has && strings.Count(out, "2026-02-11 00&#58;00 | 192") != 1 {
+			t.Errorf("%d: exit code %d: %s %s", i, code, stderr, out)
+		}
+	}
+	if files, err := os.ReadDir(dir + "/past"); err != nil || len(files) != 2 {
+		t.Errorf("%v, %v", files, err)
+	}
+	must.OK(t, os.WriteFile(dir+"/past/gpu-report-x.json", []byte("{}"), 0o600))
+	code, _, stderr := run(t, server.URL, "--history="+dir+"/past")
+	if code != exitUsage || !strings.Contains(stderr, "gpu-report-x.json") {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+}
+
 // Without a terminal there is a line for each stage and each tenth of it.
 func TestProgress(t *testing.T) {
 	var b strings.Builder

@@ -10,12 +10,19 @@ import (
 	"strings"
 	"time"
 
-	"github.com/alecthomas/kingpin/v2"
-
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
+	"github.com/gpu-exporter/gpu-exporter/internal/cmdline"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/expose"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/fleet"
 )
+
+// misused is an error of the arguments or of a file that they name: nothing was started.
+type misused struct{ error }
+
+// exitCodes are those of both commands.
+func exitCodes() [][2]string {
+	return [][2]string{{"0", "stopped"}, {"1", "failed while running"}, {"2", "invalid flag or file: nothing was started"}}
+}
 
 // fleetFlags are the flags of `standin fleet`.
 type fleetFlags struct {
@@ -33,9 +40,8 @@ type fleetFlags struct {
 // runFleet is `standin fleet …`: it serves a simulated fleet.
 func runFleet(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var c fleetFlags
-	app := kingpin.New("standin fleet", "Simulate many nodes with GPUs: pages to scrape. The same flags give the "+
-		"same fleet.")
-	app.UsageWriter(stdout).ErrorWriter(stderr)
+	app := cmdline.New(&cmdline.About{Name: "standin fleet", Text: "Simulates many nodes with GPUs: pages to scrape. The same flags " +
+		"give the same fleet.", ExitCodes: exitCodes()}, stdout, stderr)
 	app.Flag("preset", "Small fleet with every class of workload and fault: demo. Empty: a large one, see "+
 		"--nodes.").StringVar(
 		&c.preset)
@@ -47,19 +53,18 @@ func runFleet(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		"from there.").Default(fleet.DefaultEpoch().Format(time.RFC3339)).StringVar(&c.epoch)
 	app.Flag("cycle", "Length of a maintenance cycle.").Default("336h").DurationVar(&c.cycle)
 
-	serve := app.Command("serve", "Serve the fleet as it is now.").Default()
-	serve.Flag("listen", "Address to listen on.").Default("127.0.0.1:10836").StringVar(&c.listen)
-	serve.Flag("for", "Stop after this time; 0: at Ctrl-C.").Default("0s").DurationVar(&c.length)
+	app.Flag("listen", "Address to listen on.").Default("127.0.0.1:10836").StringVar(&c.listen)
+	app.Flag("for", "Stop after this time; 0: at Ctrl-C.").Default("0s").DurationVar(&c.length)
 
-	serve.Flag("metrics", "How many metrics the exporters have.").Default(catalog.SizeAll.String()).EnumVar(&c.metrics,
+	app.Flag("metrics", "How many metrics the exporters have.").Default(catalog.SizeAll.String()).EnumVar(&c.metrics,
 		catalog.Sizes()...)
 
-	if _, err := app.Parse(args); err != nil {
-		return fmt.Errorf("%w; standin fleet --help lists the flags", err)
+	if err := app.Parse(args); err != nil {
+		return misused{err}
 	}
 	f, err := c.fleet()
 	if err != nil {
-		return err
+		return misused{err}
 	}
 	return c.serve(ctx, f, stdout)
 }

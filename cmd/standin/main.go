@@ -8,19 +8,21 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
-	"github.com/alecthomas/kingpin/v2"
-
+	"github.com/gpu-exporter/gpu-exporter/internal/cmdline"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
@@ -38,22 +40,28 @@ type config struct {
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if len(os.Args) > 1 && os.Args[1] == "fleet" {
-		if err := runFleet(ctx, os.Args[2:], os.Stdout, os.Stderr); err != nil {
-			fmt.Fprintf(os.Stderr, "standin: %v\n", err)
-			os.Exit(1)
-		}
-		return
+	start := runNode
+	args := os.Args[1:]
+	if len(args) > 0 && args[0] == "fleet" {
+		start, args = runFleet, args[1:]
 	}
-	if len(os.Args) > 1 && os.Args[1] == "scenario" {
-		if err := writeScenario(os.Args[2:], os.Stdout); err != nil {
-			fmt.Fprintf(os.Stderr, "standin: %v\n", err)
-			os.Exit(1)
-		}
-		return
+	err := start(ctx, args, os.Stdout, os.Stderr)
+	switch {
+	case err == nil, errors.Is(err, cmdline.ErrPrinted):
+	case errors.As(err, &misused{}):
+		fmt.Fprintf(os.Stderr, "standin: %v\n", err)
+		os.Exit(2)
+	default:
+		fmt.Fprintf(os.Stderr, "standin: %v\n", err)
+		os.Exit(1)
 	}
+}
+
+// runNode simulates one node.
+func runNode(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var c config
-	app := kingpin.New("standin", "Simulate a node with GPUs and run a command on it, usually gpu-exporter.")
+	app := cmdline.New(&cmdline.About{Name: "standin", Text: "Simulates a node with GPUs and runs a command on it, usually gpu-exporter.",
+		Commands: [][2]string{{"fleet", "simulates many nodes: pages to scrape"}}, ExitCodes: exitCodes()}, stdout, stderr)
 	app.Flag("scenario", "Scenario of the driver.").Required().StringVar(&c.scenario)
 	app.Flag("pods", "The pods that the kubelet lists.").StringVar(&c.pods)
 	app.Flag("for", "Stop after this time; 0: at Ctrl-C.").Default("0s").DurationVar(&c.length)
@@ -68,14 +76,10 @@ func main() {
 		&c.history)
 	app.Arg("command", "Command to run; flags for the simulated node are added to it.").Required().StringsVar(
 		&c.command)
-	if _, err := app.Parse(os.Args[1:]); err != nil {
-		fmt.Fprintf(os.Stderr, "standin: %v; --help lists the flags\n", err)
-		os.Exit(2)
+	if err := app.Parse(args); err != nil {
+		return misused{err}
 	}
-	if err := run(ctx, c, os.Stdout, os.Stderr); err != nil {
-		fmt.Fprintf(os.Stderr, "standin: %v\n", err)
-		os.Exit(1)
-	}
+	return run(ctx, c, stdout, stderr)
 }
 
 func run(ctx context.Context, c config, stdout, stderr io.Writer) (err error) {
@@ -161,17 +165,17 @@ type node struct {
 func newNode(ctx context.Context, c config, dir string) (*node, error) {
 	s, err := scenario.Load(c.scenario)
 	if err != nil {
-		return nil, err
+		return nil, misused{fmt.Errorf("--scenario: %w", err)}
 	}
 	var listed standin.KubeletNode
 	if c.pods != "" {
 		f, err := os.Open(c.pods)
 		if err != nil {
-			return nil, err
+			return nil, misused{fmt.Errorf("--pods: %w", err)}
 		}
 		defer f.Close()
 		if listed, err = standin.ParsePods(c.pods, f); err != nil {
-			return nil, err
+			return nil, misused{fmt.Errorf("--pods: %w", err)}
 		}
 	}
 	n := &node{title: s.Title, kubelet: standin.NewKubelet(), socket: filepath.Join(dir, "pod-resources", "kubelet.sock")}
@@ -218,13 +222,15 @@ func address(command []string) string {
 func introduce(ctx context.Context, out io.Writer, title, address string) {
 	base := "http://" + address
 	for ctx.Err() == nil {
-		if lines := excerpt(ctx, base+"/metrics"); lines != nil {
-			fmt.Fprintf(out, "\n%s\n\n  page     %s/\n  metrics  %s/metrics\n\n", title, base, base)
-			for _, l := range lines {
-				fmt.Fprintf(out, "  %s\n", l)
+		if page, err := (testkit.Client{}).Fetch(ctx, base+"/metrics"); err == nil {
+			if lines := excerpt(page); lines != nil {
+				fmt.Fprintf(out, "\n%s\n\n  page     %s/\n  metrics  %s/metrics\n\n", title, base, base)
+				for _, l := range lines {
+					fmt.Fprintf(out, "  %s\n", l)
+				}
+				fmt.Fprintf(out, "\nCtrl-C stops it.\n\n")
+				return
 			}
-			fmt.Fprintf(out, "\nCtrl-C stops it.\n\n")
-			return
 		}
 		select {
 		case <-ctx.Done():
@@ -242,12 +248,14 @@ var shown = []struct {
 	{"gpu_container_allocation_ratio", 3}, {"gpu_container_busy_seconds_total", 2},
 }
 
-// excerpt returns some lines of the metrics, nil until every shown family exists.
-func excerpt(ctx context.Context, url string) []string {
-	page, err := testkit.Client{}.Fetch(ctx, url)
-	if err != nil {
-		return nil
-	}
+// width is that of the lines of the excerpt: those of a terminal have 80 columns.
+const width = 78
+
+// longLabels are left out: the page has them.
+var longLabels = regexp.MustCompile(`,?\b(?:uuid|node|model|resource|source|UUID|pci_bus_id|attribution)="[^"]*"`)
+
+// excerpt returns some lines of a page, rounded and cut to the width; nil until every shown family exists.
+func excerpt(page string) []string {
 	left := map[string]int{}
 	for _, s := range shown {
 		left[s.family] = s.lines
@@ -256,11 +264,19 @@ func excerpt(ctx context.Context, url string) []string {
 	var lines []string
 	for line := range strings.Lines(page) {
 		family, _, ok := strings.Cut(line, "{")
-		if ok && left[family] > 0 {
-			left[family]--
-			found[family] = true
-			lines = append(lines, strings.TrimSuffix(line, "\n"))
+		at := strings.LastIndexByte(line, ' ')
+		value, err := strconv.ParseFloat(strings.TrimSpace(line[at+1:]), 64)
+		if !ok || err != nil || left[family] == 0 {
+			continue
 		}
+		left[family]--
+		found[family] = true
+		name := strings.Replace(longLabels.ReplaceAllString(line[:at], ""), "{,", "{", 1)
+		number := strconv.FormatFloat(math.Round(value*1000)/1000, 'f', -1, 64)
+		if limit := width - len(number) - 1; len(name) > limit {
+			name = name[:limit-4] + "...}"
+		}
+		lines = append(lines, name+" "+number)
 	}
 	if len(found) < len(shown) {
 		return nil

@@ -37,7 +37,6 @@ type activity struct {
 	ringMissing    float64
 	ringEmpty      float64 // time in which the ring had no samples and the GPU was busy
 	gap            bool    // nothing was read since the last session or failure
-	unseen         bool    // nothing was observed since then
 	busy, observed float64
 	memoryBusy     float64
 	hasMemory      bool
@@ -55,7 +54,7 @@ type activity struct {
 
 // reseed is called when the driver's session is new.
 func (a *activity) reseed() {
-	a.gap, a.unseen = true, true
+	a.gap = true
 	for i := range a.rings {
 		a.rings[i].reseed()
 	}
@@ -168,7 +167,6 @@ func (a *activity) sum(in increment, clock float64, now time.Time) {
 	}
 	a.busy += in.busy
 	a.observed += in.observed
-	a.unseen = a.unseen && in.observed == 0
 	a.memoryBusy += in.memory
 	if in.wasBusy {
 		a.lastBusyAt = max(a.lastBusyAt, clock-in.sinceBusy)

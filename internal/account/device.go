@@ -307,7 +307,7 @@ func (l *Ledger) readCompute(c *device, p *part, list []gpu.ComputeFast, elapsed
 	if divided = divided && c.distinct; divided != p.divided {
 		p.divided = divided
 		for _, u := range append(p.within, p) {
-			u.lag, u.carry = 0, 0
+			u.busy, u.rest = 0, 0
 		}
 	}
 }

@@ -124,7 +124,7 @@ func (l *Ledger) advanceGPU(r *Reading, elapsed float64, users Users) {
 	if c.availability != Readable && r.Availability == Readable {
 		c.act.reseed() // nothing was measured meanwhile
 		for p := range c.all {
-			p.act.unseen, p.act.lastBusyAt = true, l.clock
+			p.act.lastBusyAt = l.clock
 		}
 		for _, row := range l.alive[c.id.UUID] {
 			row.wasMeasured = false
@@ -460,12 +460,6 @@ func (l *Ledger) physicalAllocations() []gpu.ContainerAllocation {
 
 // Rejected returns the number of implausible values, by reading.
 func (l *Ledger) Rejected() []gpu.RejectedCount { return l.filter.Counts() }
-
-// RingSpan returns the depth of the driver's rings in seconds, from a first reading; 0 if unknown.
-func RingSpan(f *gpu.Fast) float64 {
-	r, _ := f.Busy.Get()
-	return span(r)
-}
 
 // expire ends the rows that are neither allocated nor used, and drops those whose grace period is over.
 func (l *Ledger) expire() {

@@ -739,13 +739,13 @@ func TestAttributionErrors(t *testing.T) {
 
 func TestRingSpan(t *testing.T) {
 	whole := regular(1000, 1010, .1, 50)
-	turned := append(append(gpu.Ring{}, whole[40:]...), whole[:40]...) // the oldest sample is not the first
 	for name, c := range map[string]struct {
 		ring gpu.Ring
 		want float64
-	}{"in order": {whole, 9.9}, "turned": {turned, 9.9}, "too few": {whole[:fullRing-1], 0}, "just enough": {whole[:fullRing], 5.9},
-		"none": {nil, 0}} {
-		near(t, name, RingSpan(&gpu.Fast{Busy: gpu.Some(c.ring)}), c.want)
+	}{"in order": {whole, 9.9}, "turned": {slices.Concat(whole[40:], whole[:40]), 9.9}, "of a second": {whole[:10], .9},
+		"it stopped for an hour": {slices.Concat(regular(1000, 1001, .1, 0), regular(4600, 4601, .1, 50)), 1.9},
+		"one":                    {whole[:1], 0}, "none": {nil, 0}} {
+		near(t, name, RingSpan(c.ring), c.want)
 	}
 }
 
@@ -877,12 +877,14 @@ func TestPlainValues(t *testing.T) {
 	}
 }
 
-// Samples may be late by MaxLag before the time counts as unknown.
+// The states of the time may lag behind the samples by MaxLag: so much of a late reading covers time without readings.
 func TestMaxLag(t *testing.T) {
 	for lag, unknown := range map[time.Duration]float64{0: 15, 12 * time.Second: 8, time.Minute: 0} {
 		w := newWorldOf(t, Options{MaxLag: lag}, "A")
 		w.allocs.List = []gpu.Allocation{allocate("p", "A", 1)}
 		w.steps(5, 2)
+		w.Ledger.devices["A"].parts[0].rest = 20
+		w.step(2)
 		w.devices[0].silent = true
 		w.steps(10, 2)
 		near(t, fmt.Sprintf("unknown with %s", lag), float64(w.device("A").GPUSeconds[gpu.TimeUnknown]), unknown)

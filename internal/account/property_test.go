@@ -136,15 +136,22 @@ type snapshot struct {
 	unattributedBy map[gpu.UUID]map[gpu.UnattributedReason]unattributed
 	busy           map[gpu.UUID]float64
 	spent          map[gpu.UUID]float64
+	excess         map[gpu.UUID]float64 // time counted in a measured state, or waiting for it, beyond that observed
 }
 
 func snapshotOf(w *world) snapshot {
 	s := snapshot{map[gpu.UUID]gpu.GPU{}, map[rowKey]row{}, map[gpu.UUID]map[gpu.UnattributedReason]unattributed{},
-		map[gpu.UUID]float64{}, map[gpu.UUID]float64{}}
+		map[gpu.UUID]float64{}, map[gpu.UUID]float64{}, map[gpu.UUID]float64{}}
 	for _, c := range w.devices {
 		s.devices[c.id.UUID] = w.device(c.id.UUID)
 		own := w.Ledger.devices[c.id.UUID]
 		s.busy[c.id.UUID], s.spent[c.id.UUID] = own.act.busy, own.totalEnergy
+		for _, use := range []gpu.TimeState{gpu.TimeBusy, gpu.TimeGap, gpu.TimeIdle} {
+			s.excess[c.id.UUID] += own.seconds[use]
+		}
+		if s.excess[c.id.UUID] += own.parts[0].busy + own.parts[0].rest - own.act.observed; own.mig {
+			s.excess[c.id.UUID] = math.Inf(1) // instances are observed on their own
+		}
 		s.unattributedBy[c.id.UUID] = map[gpu.UnattributedReason]unattributed{}
 		for reason, u := range own.unattributed {
 			s.unattributedBy[c.id.UUID][reason] = *u
@@ -185,6 +192,9 @@ func (was snapshot) check(t *testing.T, w *world, now snapshot, elapsed float64,
 		}
 		if busy, ok := c.Activity.Busy.Get(); ok && float64(busy) > float64(c.Activity.Observed.Or(0))*(1+1e-9)+tolerance {
 			t.Errorf("step %d, %s: busy %v of observed %v", step, u, busy, c.Activity.Observed)
+		}
+		if more := now.excess[u] - was.excess[u]; more > tolerance && !math.IsInf(more, 1) {
+			t.Errorf("step %d, %s: %v s are counted as busy, gap or idle, and were not observed", step, u, more)
 		}
 		var busy, energy, unused float64
 		for reason, x := range now.unattributedBy[u] {

@@ -2,7 +2,6 @@ package account
 
 import (
 	"cmp"
-	"math"
 	"slices"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
@@ -224,21 +223,12 @@ func (r *ring) sort(samples gpu.Ring, reject func()) {
 	r.scratch = slices.CompactFunc(r.scratch, func(a, b gpu.Sample) bool { return a.Time == b.Time })
 }
 
-// fullRing is the minimum number of samples of a full ring: a driver that was just loaded has few samples, not a
-// shallow ring.
-const fullRing = 60
-
-// span returns the depth of the ring in seconds from the samples of a first read; 0 if there are too few.
-func span(samples gpu.Ring) float64 {
-	var first, last int64 = math.MaxInt64, 0
-	n := 0
-	for _, s := range samples {
-		if s.Time > 0 {
-			first, last, n = min(first, s.Time), max(last, s.Time), n+1
-		}
-	}
-	if n < fullRing {
+// RingSpan returns the depth of a full ring in seconds. It may have stopped in between.
+func RingSpan(samples gpu.Ring) float64 {
+	var r ring
+	r.sort(samples, func() {})
+	if r.seed(); len(r.periods) == 0 {
 		return 0
 	}
-	return float64(last-first) * microsecond
+	return r.median(r.periods) * float64(len(r.scratch)-1)
 }

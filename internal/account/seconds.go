@@ -2,16 +2,15 @@ package account
 
 import "github.com/gpu-exporter/gpu-exporter/internal/gpu"
 
-// defaultMaxLag is how many seconds the samples of a GPU may lag behind the exporter's clock before the time they do
-// not cover counts as unknown. It covers a missed poll and the driver's refresh period.
+// defaultMaxLag is how many seconds of measured time may wait for a second to be counted in. It should exceed two polls and
+// the driver's refresh period.
 const defaultMaxLag = 5.0
 
 // addTime adds each of the elapsed seconds of a GPU to exactly one state: busy first, the rest by allocated share.
 //
-// The driver's samples arrive late and at their own intervals, and a second that has been counted cannot be moved. So
-// busy time beyond the length of the period is carried over to the next, and time without samples is taken as not busy
-// until it lags too far behind. Time that the samples skipped is unknown at once, and so is that before the first sample
-// of a new session or of a GPU that has returned.
+// The driver's samples arrive late and at their own intervals, and a second that has been counted cannot be moved. So time
+// that the samples cover beyond the period is kept for the next ones, and what was not measured when it is counted is unknown:
+// once after a start, for as long as samples are late; then each second is counted as one measured so much earlier.
 func (l *Ledger) addTime(c *device, elapsed float64) {
 	switch c.availability {
 	case Unavailable, Unread:
@@ -21,7 +20,7 @@ func (l *Ledger) addTime(c *device, elapsed float64) {
 		}
 		c.seconds[use] += elapsed
 		for p := range c.all {
-			p.lag, p.carry = 0, 0
+			p.busy, p.rest = 0, 0
 		}
 		return
 	}
@@ -31,7 +30,7 @@ func (l *Ledger) addTime(c *device, elapsed float64) {
 			certain += p.share
 			l.addPartTime(c, p, elapsed)
 		} else {
-			p.lag, p.carry = 0, 0
+			p.busy, p.rest = 0, 0
 		}
 	}
 	if rest := 1 - certain; rest > 1e-9 {
@@ -40,25 +39,16 @@ func (l *Ledger) addTime(c *device, elapsed float64) {
 }
 
 func (l *Ledger) addPartTime(c *device, p *part, elapsed float64) {
-	// Only time that has not been assigned yet can have been busy.
-	room := elapsed + p.lag
-	p.carry += min(p.added.busy, room)
-	busy := min(elapsed, p.carry)
-	p.carry -= busy
-	rest := elapsed - busy
-	unknown, limit := min(rest, p.added.lost), l.maxLag+c.spacing
-	p.lag = max(0, room-p.added.observed-p.added.lost)
-	switch {
-	case p.kind == spareSlices: // cannot be busy
-		unknown, p.lag = 0, 0
-	case p.act.method == "" || (p.act.unseen || p.act.observed == 0) && p.lag > 0:
-		unknown, p.lag = rest, 0
-	case p.lag > limit:
-		unknown = min(rest, unknown+p.lag-limit)
-		p.lag = limit
+	p.busy += p.added.busy
+	p.rest += max(0, p.added.observed-p.added.busy)
+	if p.kind == spareSlices {
+		p.rest = elapsed // they cannot be busy
 	}
-	rest -= unknown
-	p.carry = min(p.carry, limit)
+	busy := min(elapsed, p.busy)
+	rest := min(elapsed-busy, p.rest)
+	unknown, limit := elapsed-busy-rest, l.maxLag+c.spacing
+	p.busy = min(p.busy-busy, limit)
+	p.rest = min(p.rest-rest, limit-p.busy)
 
 	c.seconds[gpu.TimeBusy] += busy * p.share
 	c.seconds[gpu.TimeUnknown] += unknown * (1 - p.unallocated) * p.share

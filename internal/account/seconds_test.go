@@ -7,8 +7,8 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
 
-// One GPU, half of it allocated to p since the first second, step by step. Busy time that is late is counted in the
-// seconds that follow, and at most as much as was not assigned; time without samples is unknown from five seconds on.
+// One GPU, half of it allocated to p since the first second, step by step. Time without samples is unknown; what is measured
+// late is counted in the seconds that follow, busy time first, and at most five seconds of it.
 func TestSecondsOfAnIncrement(t *testing.T) {
 	type seconds = map[gpu.TimeState]float64
 	l := New(Options{})
@@ -23,17 +23,18 @@ func TestSecondsOfAnIncrement(t *testing.T) {
 		want                             seconds
 	}{
 		{2, 1, 2, 0, seconds{gpu.TimeBusy: 1, gpu.TimeGap: .5, gpu.TimeUnallocated: .5}},
-		{2, 0, 0, 0, seconds{gpu.TimeGap: 1, gpu.TimeUnallocated: 1}}, // lag 2
-		{2, 3, 4, 0, seconds{gpu.TimeBusy: 2}},                        // 1 carried over
+		{2, 0, 0, 0, seconds{gpu.TimeUnknown: 1, gpu.TimeUnallocated: 1}}, // no sample of them yet
+		{2, 3, 4, 0, seconds{gpu.TimeBusy: 2}},                            // 1 of busy time and 1 of the rest are kept
 		{2, 0, 2, 0, seconds{gpu.TimeBusy: 1, gpu.TimeGap: .5, gpu.TimeUnallocated: .5}},
-		{5, 0, 0, 0, seconds{gpu.TimeGap: 2.5, gpu.TimeUnallocated: 2.5}},                   // lag 5, the limit
-		{1, 0, 0, 0, seconds{gpu.TimeUnknown: .5, gpu.TimeUnallocated: .5}},                 // beyond it
-		{2, 0, 0, 1, seconds{gpu.TimeUnknown: .5, gpu.TimeGap: .5, gpu.TimeUnallocated: 1}}, // with a second between reads: lag 6
-		{1, 100, 7, 0, seconds{gpu.TimeBusy: 1}},                                            // of 7 s, 5 are carried over
+		{5, 0, 0, 0, seconds{gpu.TimeUnknown: 1.5, gpu.TimeGap: 1, gpu.TimeUnallocated: 2.5}}, // 2 were kept
+		{1, 0, 0, 0, seconds{gpu.TimeUnknown: .5, gpu.TimeUnallocated: .5}},
+		{1, 100, 7, 0, seconds{gpu.TimeBusy: 1}}, // 5 are kept
 		{4, 0, 4, 0, seconds{gpu.TimeBusy: 4}},
 		{4, 0, 4, 0, seconds{gpu.TimeBusy: 1, gpu.TimeGap: 1.5, gpu.TimeUnallocated: 1.5}},     // the last of them
 		{10, 4, 20, 0, seconds{gpu.TimeBusy: 4, gpu.TimeGap: 3, gpu.TimeUnallocated: 3}},       // observed more than elapsed
 		{10, 0, 0, 0, seconds{gpu.TimeUnknown: 2.5, gpu.TimeGap: 2.5, gpu.TimeUnallocated: 5}}, // 5 of 10
+		{2, 8, 20, 1, seconds{gpu.TimeBusy: 2}},                                                // with a second between reads: 6
+		{10, 0, 0, 1, seconds{gpu.TimeBusy: 6, gpu.TimeUnknown: 2, gpu.TimeUnallocated: 2}},
 		{0, 0, 0, 0, seconds{}},
 	} {
 		l.clock += s.elapsed
@@ -49,12 +50,12 @@ func TestSecondsOfAnIncrement(t *testing.T) {
 	}
 	near(t, "gap of p", r.gap, was[gpu.TimeGap])
 	near(t, "idle of p", r.idle, was[gpu.TimeIdle])
-	// What is unread or lost has neither lag nor busy time to carry over.
+	// Of what is unread or lost no measured time is kept.
 	for availability, use := range map[Availability]gpu.TimeState{Unavailable: gpu.TimeUnavailable, Unread: gpu.TimeUnknown} {
-		c.availability, p.lag, p.carry = availability, 3, 3
+		c.availability, p.busy, p.rest = availability, 3, 3
 		before := c.seconds[use]
 		l.addTime(c, 7)
-		if near(t, string(use), c.seconds[use]-before, 7); p.lag != 0 || p.carry != 0 {
+		if near(t, string(use), c.seconds[use]-before, 7); p.busy != 0 || p.rest != 0 {
 			t.Errorf("%s: %+v", use, p)
 		}
 	}
@@ -74,18 +75,18 @@ func TestSecondsThatAreUnknown(t *testing.T) {
 		"observed now":                 {func(c *device, p *part) { c.act.observed, p.added.observed = 0, 5 }, 0},
 		"an unknown size":              {func(c *device, p *part) { p.shareKnown, p.share = false, 0 }, 4},
 		"a quarter of an unknown size": {func(c *device, p *part) { p.share, p.added.observed = .75, 4 }, 1},
-		"slices without an instance":   {func(c *device, p *part) { p.kind, p.lag = spareSlices, 60 }, 0},
+		"slices without an instance":   {func(c *device, p *part) { p.kind = spareSlices }, 0},
 	} {
 		d := newGPU(gpu.Identity{UUID: "A"}, epoch)
 		d.act.method, d.act.observed = gpu.MethodRing, 1
 		r := &row{attribution: attributionExclusive}
-		d.parts[0].rows, d.parts[0].lag = []rowShare{{row: r, share: 1, allocated: 1}}, 1
+		d.parts[0].rows = []rowShare{{row: r, share: 1, allocated: 1}}
 		l.clock = 100
 		c.change(d, d.parts[0])
 		l.addTime(d, 4)
 		near(t, name, d.seconds[gpu.TimeUnknown], c.unknown)
 		near(t, name+": idle", d.seconds[gpu.TimeIdle]+d.seconds[gpu.TimeGap], 4-c.unknown)
-		if p := d.parts[0]; !p.shareKnown && (p.lag != 0 || p.carry != 0) || p.kind == spareSlices && p.lag != 0 {
+		if p := d.parts[0]; !p.shareKnown && (p.busy != 0 || p.rest != 0) {
 			t.Errorf("%s: %+v", name, p)
 		}
 	}

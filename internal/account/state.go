@@ -9,8 +9,7 @@ import (
 
 // Options configure a Ledger; the zero value selects the defaults.
 type Options struct {
-	// MaxLag is how long the samples of a GPU may lag behind before its time counts as unknown; 5 s if 0. It should
-	// exceed two polls.
+	// MaxLag is how far the states of a GPU's time may lag behind its samples; 5 s if 0. It should exceed two polls.
 	MaxLag time.Duration
 	// Accounts is the maximum number of accounts (container, GPU); DefaultAccounts if 0.
 	Accounts int
@@ -102,9 +101,8 @@ type part struct {
 	shareKnown bool
 	act        *activity
 
-	// lag is elapsed time that no sample covers yet; carry is measured busy time that is not yet assigned to a second.
-	// See seconds.go.
-	lag, carry float64
+	// busy and rest are measured time that is not yet assigned to a second. See seconds.go.
+	busy, rest float64
 	// added is what this poll measured.
 	added increment
 

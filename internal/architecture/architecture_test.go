@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 const module = "github.com/gpu-exporter/gpu-exporter"
@@ -58,9 +60,9 @@ var plan = []pkg{
 		"internal/nvml/journal", "internal/nvml/links"},
 		never:  []string{prometheusLib, grpcLib, "k8s.io/"},
 		reason: "the driver package is independent of how readings are exposed"},
-	{path: "internal/standin/recording", imports: []string{"internal/gpu", "internal/nvml/calls", "internal/nvml/journal",
-		"internal/standin/scenario"}, never: []string{"github.com/", "google.golang.org/", "k8s.io/"},
-		reason: "a journal is converted to a scenario without driver and exporter"},
+	{path: "internal/standin/playback", imports: []string{"internal/nvml/calls", "internal/nvml/journal"},
+		reason: "a journal is played without the fake driver"},
+	{path: "internal/cmdline", never: []string{grpcLib, nvmlLib, "k8s.io/"}, reason: "the form of all programs' flags knows none of them"},
 	{path: "rooms", imports: []string{"internal/gpu", "internal/catalog", "internal/nvml", "internal/proc", "internal/sampler",
 		"podmap", "podmap/source"}, never: []string{"net/http", grpcLib, nvmlLib, "k8s.io/"},
 		reason: "the plan that an optional part adds to, and nothing that only one of them needs"},
@@ -74,6 +76,9 @@ var plan = []pkg{
 	{path: "rooms/cgroupmem", imports: []string{"rooms", "internal/gpu", "internal/proc"},
 		never:  []string{prometheusLib, grpcLib, nvmlLib},
 		reason: "memory by cgroup is read from the hierarchy alone"},
+	{path: "rooms/letgo", imports: []string{"rooms"},
+		never:  []string{prometheusLib, grpcLib, nvmlLib},
+		reason: "two signals for the loop"},
 	{path: "rooms/links", imports: []string{"rooms"},
 		never:  []string{prometheusLib, grpcLib, nvmlLib},
 		reason: "a switch of the driver package"},
@@ -83,7 +88,7 @@ var plan = []pkg{
 	{path: "rooms/accounts", imports: []string{"rooms", "internal/gpu"},
 		never:  []string{prometheusLib, grpcLib, nvmlLib},
 		reason: "a switch of the driver package, and what to do about its mode"},
-	{path: "rooms/compat", imports: []string{"rooms", "internal/catalog/compat"},
+	{path: "rooms/compat", imports: []string{"rooms", "internal/gpu", "internal/catalog/compat", "podmap/source"},
 		never:  []string{grpcLib, nvmlLib},
 		reason: "another exporter's page is the catalog's, with other names"},
 	{path: "rooms/fractions", imports: []string{"rooms"},
@@ -92,12 +97,14 @@ var plan = []pkg{
 	{path: "rooms/dra", imports: []string{"rooms"},
 		never:  []string{prometheusLib, grpcLib, nvmlLib},
 		reason: "a setting of podmap, which has the checkpoint with its other sources"},
-	{path: "rooms/doctor", imports: []string{"rooms", "internal/gpu", "internal/hardware", "podmap"},
+	{path: "rooms/doctor", imports: []string{"rooms", "internal/cmdline", "internal/gpu", "internal/hardware", "podmap"},
 		never:  []string{prometheusLib, grpcLib, nvmlLib},
 		reason: "it reads the View; what is recommended comes from the parts"},
-	{path: "rooms/health", imports: []string{"rooms", "internal/gpu", "internal/web"}, never: []string{grpcLib, nvmlLib},
+	{path: "rooms/health", imports: []string{"rooms", "internal/cmdline", "internal/gpu", "internal/web"},
+		never:  []string{grpcLib, nvmlLib},
 		reason: "it reads the page of the running exporter and calls no driver"},
-	{path: "rooms/record", imports: []string{"rooms", "internal/nvml", "internal/nvml/journal"}, never: []string{grpcLib, nvmlLib},
+	{path: "rooms/record", imports: []string{"rooms", "internal/cmdline", "internal/nvml", "internal/nvml/journal"},
+		never:  []string{grpcLib, nvmlLib},
 		reason: "a journal has the calls of the driver package and nothing else"},
 	{path: "rooms/podmeta", imports: []string{"rooms", "internal/catalog", "podmap"},
 		never:  []string{prometheusLib, grpcLib, nvmlLib},
@@ -142,7 +149,9 @@ var plan = []pkg{
 	{path: "internal/catalog/compat", imports: []string{"internal/gpu", "internal/catalog"},
 		never:  []string{prometheusLib, nvmlLib, grpcLib},
 		reason: "another exporter's names are derived from the catalog's families, so that the two pages agree"},
-	{path: "internal/catalog/compat/guide", imports: []string{"internal/catalog", "internal/catalog/compat"},
+	{path: "internal/dropin", never: []string{"github.com/", "google.golang.org/", "k8s.io/", "net", "os"},
+		reason: "it turns words into words, before anything of the program runs"},
+	{path: "internal/catalog/compat/guide", imports: []string{"internal/catalog", "internal/catalog/compat", "internal/dropin"},
 		never: []string{prometheusLib, nvmlLib, grpcLib}, reason: "it renders documentation and is not shipped with the exporter"},
 	{path: "internal/catalog/reference", imports: []string{"internal/gpu", "internal/catalog"},
 		never: []string{prometheusLib, nvmlLib, grpcLib}, reason: "it renders documentation and is not shipped"},
@@ -208,19 +217,19 @@ var plan = []pkg{
 	{path: "report/render", imports: []string{"internal/catalog", "report/document", "report/units"},
 		never:  []string{prometheusLib, nvmlLib, grpcLib, "net"},
 		reason: "a page renders a document and queries nothing"},
-	{path: "cmd/report", imports: []string{"report", "report/document", "report/prices", "report/prom", "report/render"},
-		never:  []string{nvmlLib, grpcLib},
-		reason: "it runs on any machine, without GPUs"},
-	{path: "cmd/exporter", imports: []string{"internal/gpu", "internal/host", "internal/nvml", "internal/proc", "rooms",
+	{path: "cmd/report",
+		imports: []string{"internal/cmdline", "report", "report/document", "report/prices", "report/prom", "report/render"},
+		never:   []string{nvmlLib, grpcLib},
+		reason:  "it runs on any machine, without GPUs"},
+	{path: "cmd/exporter", imports: []string{"internal/cmdline", "internal/gpu", "internal/host", "internal/nvml", "internal/proc", "rooms",
 		"podmap", "internal/account", "internal/sampler",
-		"internal/catalog", "collector", "internal/web"},
+		"internal/catalog", "internal/dropin", "collector", "internal/web"},
 		reason: "a shipped program contains no simulation"},
 	{path: "tools/gen", imports: []string{"internal/nvml/calls", "internal/catalog", "internal/catalog/reference",
 		"internal/catalog/compat", "internal/catalog/compat/guide", "dashboards", "alerts", "report/render"},
 		never: []string{nvmlLib, grpcLib}, reason: "generated files depend on tables alone"},
-	{path: "cmd/standin", imports: []string{"internal/catalog", "internal/gpu", "internal/testkit",
-		"internal/standin/scenario", "internal/standin/recording",
-		"internal/standin", "internal/standin/fleet", "internal/standin/expose", "internal/standin/replay"},
+	{path: "cmd/standin", imports: []string{"internal/catalog", "internal/cmdline", "internal/gpu", "internal/testkit",
+		"internal/standin/scenario", "internal/standin", "internal/standin/fleet", "internal/standin/expose", "internal/standin/replay"},
 		never: []string{prometheusLib, nvmlLib},
 		reason: "the stand-in must not share code with the exporter it is tested against; a simulated fleet is " +
 			"scraped directly"},
@@ -249,9 +258,7 @@ func goFiles(t *testing.T) (root string, code, tests map[string][]string) {
 func allGoFiles(t *testing.T) (root string, code, tests map[string][]string) {
 	t.Helper()
 	root, err := filepath.Abs(filepath.Join("..", ".."))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	code, tests = map[string][]string{}, map[string][]string{}
 	err = filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
 		switch name := d.Name(); {
@@ -274,24 +281,18 @@ func allGoFiles(t *testing.T) (root string, code, tests map[string][]string) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return root, code, tests
 }
 
 func importsOf(t *testing.T, path string) []string {
 	t.Helper()
 	f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var out []string
 	for _, s := range f.Imports {
 		p, err := strconv.Unquote(s.Path.Value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		out = append(out, p)
 	}
 	return out
@@ -407,9 +408,7 @@ func TestEveryPackageHasADoc(t *testing.T) {
 		documented := false
 		for _, file := range files {
 			f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments|parser.PackageClauseOnly)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			documented = documented || f.Doc != nil && len(f.Doc.Text()) > 40
 		}
 		if !documented {
@@ -427,9 +426,7 @@ func TestNoInitAndNoAssignedGlobals(t *testing.T) {
 		fset := token.NewFileSet()
 		for _, file := range files {
 			f, err := parser.ParseFile(fset, file, nil, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			parsed = append(parsed, f)
 			for _, d := range f.Decls {
 				switch d := d.(type) {
@@ -481,9 +478,7 @@ func TestNoWorkplaceTerms(t *testing.T) {
 	forbidden := []string{"/work" + "/", "/ro" + "ot/go", "TO" + "DO(", "FIX" + "ME"}
 	check := func(path string) {
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for _, word := range forbidden {
 			if strings.Contains(string(text), word) {
 				t.Errorf("%s contains %q", path, word)
@@ -499,9 +494,7 @@ func TestNoWorkplaceTerms(t *testing.T) {
 	}
 	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "Makefile", ".ci/run"} {
 		files, err := filepath.Glob(filepath.Join(root, pattern))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for _, f := range files {
 			check(f)
 		}
@@ -511,9 +504,7 @@ func TestNoWorkplaceTerms(t *testing.T) {
 // Compiled programs are not committed; builds go to bin.
 func TestKeepsNoPrograms(t *testing.T) {
 	root, err := filepath.Abs(filepath.Join("..", ".."))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -535,7 +526,5 @@ func TestKeepsNoPrograms(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 }

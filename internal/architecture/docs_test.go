@@ -163,6 +163,9 @@ func TestMakeTargetsExist(t *testing.T) {
 // metricName matches metric names with our prefix, or the beginning of one.
 var metricName = regexp.MustCompile(`\b(?:[a-z]+:)?gpu_[a-z0-9_]+(?::[a-z0-9_]+)?`)
 
+// firstCell matches the first cell of a table's row.
+var firstCell = regexp.MustCompile(`(?m)^\|[^|]*\|`)
+
 // Every metric in a page is in the catalog or a recording rule. A name that ends in _ or * stands for several.
 func TestMetricNamesExist(t *testing.T) {
 	var known []string
@@ -197,7 +200,11 @@ func TestMetricNamesExist(t *testing.T) {
 		if p.Path == filepath.Join("docs", "nvidia-smi.md") {
 			continue // nvidia-smi has names with our prefix
 		}
-		for _, m := range inCode.FindAllStringSubmatch(p.Prose, -1) {
+		prose := p.Prose
+		if p.Path == filepath.Join("docs", "upgrading.md") {
+			prose = firstCell.ReplaceAllString(prose, "|") // what was
+		}
+		for _, m := range inCode.FindAllStringSubmatch(prose, -1) {
 			check(p, m[1])
 		}
 		for _, b := range p.Blocks {

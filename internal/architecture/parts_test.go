@@ -26,7 +26,8 @@ var readers = []string{"dashboards", "alerts", "report", "cmd/report", "cmd/migr
 	"internal/catalog/compat/guide"}
 
 // readerImports are the packages of the exporter that its readers may import: names, units and tables.
-var readerImports = []string{"internal/gpu", "internal/catalog", "internal/catalog/compat", "internal/nvml/calls"}
+var readerImports = []string{"internal/gpu", "internal/catalog", "internal/catalog/compat", "internal/dropin", "internal/nvml/calls",
+	"internal/cmdline"}
 
 // partOf returns the part of a directory.
 func partOf(linked map[string]bool, dir string) string {

@@ -25,9 +25,9 @@ var sizes = []struct {
 	part        string
 	limit, goal int
 }{
-	{exporterLines, 32_600, 28_700},
-	{codeLines, 76_000, 65_000},
-	{testLines, 86_000, 75_000},
+	{exporterLines, 34_400, 28_700},
+	{codeLines, 76_700, 65_000},
+	{testLines, 86_700, 75_000},
 }
 
 // TestSizes prints the parts with -v.
@@ -99,6 +99,7 @@ var longFunctions = map[string]string{
 	"internal/catalog identity":           "a table of families",
 	"internal/catalog links":              "a table of families",
 	"internal/catalog ownership":          "a table of families",
+	"internal/dropin Options":             "a table of flags",
 	"internal/standin/fleet KubeFamilies": "a table of families",
 	"test/measure/hwcheck stateClaims":    "a table of claims",
 }
@@ -106,15 +107,12 @@ var longFunctions = map[string]string{
 // toSplit are the functions that are to become shorter. Those that have become so fail no test, so that a change of one package
 // need not touch this file.
 var toSplit = []string{
-	"rooms/doctor checkGPUs",
-	"cmd/exporter parse",
 	"internal/account readFast",
 	"report Build",
 	"report fewer",
 	"report release",
 	"report replicas",
 	"report size",
-	"test/measure/hwcheck mig",
 }
 
 func TestFunctionsAreShort(t *testing.T) {

@@ -52,8 +52,8 @@ var allowed = []struct {
 	{regexp.MustCompile(`^Card(ManyToOne|OneToMany|OneToOne)?$`), "Prometheus' vector matching has a cardinality"},
 	{regexp.MustCompile(`Underused$|[Uu]nderused (workloads|GPUs)|is underused|^underused$`), "an adjective for low utilization"},
 	{regexp.MustCompile(`tenant('s)? (--|header)`), "a tenant of Mimir, Cortex or VictoriaMetrics"},
-	{regexp.MustCompile(`^PlaceHolder$`), "a method of kingpin"},
-	{regexp.MustCompile(`^only a text was asked for$|lane(s was|\.)`), "a sentinel, never shown; the old names of flags and values"},
+	{regexp.MustCompile(`^(Format)?PlaceHolder$`), "methods of kingpin"},
+	{regexp.MustCompile(`lane(s was|\.)`), "the old names of flags and values"},
 	{regexp.MustCompile(`^Folder$`), "Grafana's term, in its API too"},
 }
 

@@ -57,6 +57,11 @@ func TestEveryFigure(t *testing.T) {
 		c := &zero.GPUs[i]
 		c.Activity, c.Fast, c.Medium, c.Slow = gpu.Activity{}, gpu.Some(&gpu.Fast{}), gpu.Some(&gpu.Medium{}), gpu.Some(&gpu.Slow{})
 	}
+	var rows strings.Builder // what the values do not show
+	for _, f := range catalog.All() {
+		fmt.Fprintf(&rows, "%s type=%v unit=%s scope=%v stability=%v\n", f.Name, f.Type, f.Unit, f.Scope, f.Stability)
+	}
+	catalogtest.Golden(t, "rows.txt", rows.String(), *update)
 	for name, v := range map[string]*gpu.View{"distinct": catalogtest.DistinctView(), "full": catalogtest.FullView(), "absent": zero} {
 		catalogtest.Golden(t, "figures-"+name+".txt", figures(v), *update)
 	}

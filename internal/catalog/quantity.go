@@ -1,7 +1,6 @@
 package catalog
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
@@ -85,16 +84,6 @@ func TimeStates() []Quantity { return []Quantity{Busy, Gap, Idle, Unallocated, U
 // Quantities returns every quantity, the states first.
 func Quantities() []Quantity {
 	return append(TimeStates(), Allocated, Unused, Utilization, Underused, BusyOfMeasured, Schedulable, NotReported, Coverage)
-}
-
-// QuantityOf returns the quantity of a state.
-func QuantityOf(state gpu.TimeState) (Quantity, bool) {
-	all := TimeStates()
-	i := slices.IndexFunc(all, func(q Quantity) bool { return q.State == state })
-	if i < 0 {
-		return Quantity{}, false
-	}
-	return all[i], true
 }
 
 // Lower is the word within a sentence.

@@ -84,6 +84,8 @@ type Fast struct {
 	Utilization Opt[Utilization]
 	Busy        Opt[Ring] // GPU utilization samples; absent where not offered (MIG)
 	MemoryBusy  Opt[Ring]
+	// RingFull is set once: in the reading whose Busy is all that the ring holds when it is full.
+	RingFull bool
 	// Processes are the utilization samples newer than the last read. Present and empty: no process was active.
 	Processes Opt[[]ProcessSample]
 	// Accounts are the processes that run or have ended since the last read, where accounting mode is enabled.

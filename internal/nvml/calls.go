@@ -61,7 +61,7 @@ func (s *Session) make(gpuIndex int, r request) (ret nvml.Return) {
 	// The real clock, not Options.Clock: it measures the driver.
 	start := time.Now()
 	if intercept := s.library.options.Intercept; intercept != nil {
-		ret = nvml.Return(intercept(gpuIndex, guards[id].name, r.value, func() int32 { return int32(r.run()) }))
+		ret = nvml.Return(intercept(gpuIndex, guards[id].name, r.args, r.value, func() int32 { return int32(r.run()) }))
 	} else {
 		ret = r.run()
 	}

@@ -118,6 +118,10 @@ const (
 	callEventSetFree
 	callDeviceRegisterEvents
 	callEventSetWait
+	callSystemEventSetCreate
+	callSystemEventSetFree
+	callSystemRegisterEvents
+	callSystemEventSetWait
 
 	callKinds // how many there are
 )
@@ -231,6 +235,10 @@ var guards = [callKinds]guard{
 	callEventSetFree:                    {name: "nvmlEventSetFree"},
 	callDeviceRegisterEvents:            {name: "nvmlDeviceRegisterEvents"},
 	callEventSetWait:                    {name: "nvmlEventSetWait", newest: 2, waits: true},
+	callSystemEventSetCreate:            {name: "nvmlSystemEventSetCreate"},
+	callSystemEventSetFree:              {name: "nvmlSystemEventSetFree"},
+	callSystemRegisterEvents:            {name: "nvmlSystemRegisterEvents"},
+	callSystemEventSetWait:              {name: "nvmlSystemEventSetWait", waits: true},
 }
 
 // codeNames are the names of return codes.

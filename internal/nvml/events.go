@@ -3,6 +3,7 @@ package nvml
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -31,6 +32,7 @@ func (s *Session) WaitEvents(timeout time.Duration) ([]gpu.XIDEvent, error) {
 	case <-s.wake: // register looks anyway
 	default:
 	}
+	defer s.lookAtBindings()
 	set, some, err := s.register()
 	if err != nil {
 		return nil, err
@@ -192,4 +194,61 @@ func (s *Session) registerGPU(set nvml.EventSet, d *device) {
 		s.library.log.Info("GPU without events, its XIDs are only in the kernel log", "gpu", d.dev.identity.UUID,
 			"code", codeName(ret))
 	}
+}
+
+// version1 and its size are the version of a request (NVML_STRUCT_VERSION).
+const version1 = 1 << 24
+
+// watchBindings creates the set of system events: what happened before is not reported. A driver before R560 has none.
+func (s *Session) watchBindings() {
+	create := &nvml.SystemEventSetCreateRequest{Version: version1 | 16}
+	ret := call(s, callSystemEventSetCreate, func() nvml.Return { return s.nvml.SystemEventSetCreate(create) })
+	if ret == nvml.SUCCESS {
+		register := &nvml.SystemRegisterEventRequest{Version: version1 | 24, Set: create.Set,
+			EventTypes: nvml.SystemEventTypeGpuDriverUnbind | nvml.SystemEventTypeGpuDriverBind}
+		s.bindings = &nvml.SystemEventSetFreeRequest{Version: version1 | 16, Set: create.Set}
+		ret = call(s, callSystemRegisterEvents, func() nvml.Return { return s.nvml.SystemRegisterEvents(register) })
+	}
+	s.keepBindings(ret)
+}
+
+// keepBindings ends the watch of a driver that refuses it: each wait would be an error more.
+func (s *Session) keepBindings(ret nvml.Return) {
+	if s.watching = ret == nvml.SUCCESS || ret == nvml.ERROR_TIMEOUT; !s.watching && ret != nvml.ERROR_UNINITIALIZED {
+		s.library.log.Info("driver does not report that a GPU is unbound (R560 and newer do)", "code", codeName(ret))
+	}
+}
+
+// lookAtBindings receives what happened since the last call.
+func (s *Session) lookAtBindings() {
+	var data [4]nvml.SystemEventData_v1
+	var pinned runtime.Pinner // the request, which C reads, points to it
+	pinned.Pin(&data[0])
+	defer pinned.Unpin()
+	for range eventBatch {
+		if !s.watching {
+			return
+		}
+		wait := &nvml.SystemEventSetWaitRequest{Version: version1 | 32, Set: s.bindings.Set, Data: &data[0], DataSize: uint32(len(data))}
+		ret := call(s, callSystemEventSetWait, func() nvml.Return { return s.nvml.SystemEventSetWait(wait) })
+		if ret != nvml.SUCCESS && ret != nvml.ERROR_INSUFFICIENT_SIZE {
+			s.keepBindings(ret)
+			return
+		}
+		s.mu.Lock()
+		for _, e := range data[:min(int(wait.NumEvent), len(data))] {
+			s.unbound = s.unbound || e.EventType == nvml.SystemEventTypeGpuDriverUnbind
+			s.bound = s.bound || e.EventType == nvml.SystemEventTypeGpuDriverBind
+		}
+		s.mu.Unlock()
+	}
+}
+
+// Bindings reports whether WaitEvents has received since the last call that a GPU is being unbound from the driver, which
+// waits until nobody has it open, and that one was bound to it.
+func (s *Session) Bindings() (unbound, bound bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	unbound, bound, s.unbound, s.bound = s.unbound, s.bound, false, false
+	return unbound, bound
 }

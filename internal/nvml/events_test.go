@@ -3,11 +3,16 @@ package nvml
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/must"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
 	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
 
@@ -142,5 +147,77 @@ gpu 0 board=b
 		if _, err := r.session.WaitEvents(soon); !errors.Is(err, ErrNoEvents) {
 			t.Errorf("got %v", err)
 		}
+	}
+}
+
+// A GPU that is unbound from the driver, and one that was bound to it, are reported once; what was before the session is not.
+// A session has the GPUs open until it is closed, and none that is unbound.
+func TestBindings(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("FAKENVML_DEV", dir)
+	for _, name := range []string{"nvidiactl", "nvidia0", "nvidia1"} {
+		must.OK(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+	}
+	r := playText(t, "gpu 0 board=b\ngpu 1 board=b\nat 5s gpu 0 unbind\nat 20s gpu 0 bind\nat 20s gpu 1 unbind\n")
+	look := func(at time.Duration, want string) {
+		t.Helper()
+		r.at(at)
+		_, err := r.session.WaitEvents(soon)
+		must.OK(t, err)
+		unbound, bound := r.session.Bindings()
+		links, err := os.ReadDir("/proc/self/fd")
+		must.OK(t, err)
+		var open []string
+		for _, l := range links {
+			if to, err := os.Readlink(filepath.Join("/proc/self/fd", l.Name())); err == nil && filepath.Dir(to) == dir {
+				open = append(open, filepath.Base(to))
+			}
+		}
+		slices.Sort(open)
+		if got := fmt.Sprint(unbound, bound, open); got != want {
+			t.Errorf("at %s: %v, want %s", at, got, want)
+		}
+	}
+	r.open()
+	look(4*time.Second, "false false [nvidia0 nvidia1 nvidiactl]")
+	look(5*time.Second, "true false [nvidia0 nvidia1 nvidiactl]") // it goes on, until it is closed
+	look(6*time.Second, "false false [nvidia0 nvidia1 nvidiactl]")
+	must.OK(t, r.session.Close())
+	r.open()
+	look(7*time.Second, "false false [nvidia1 nvidiactl]")
+	look(20*time.Second, "true true [nvidia1 nvidiactl]")
+	if made, freed := r.control.Calls("nvmlSystemEventSetCreate"), r.control.Calls("nvmlSystemEventSetFree"); made != 2 || freed != 1 {
+		t.Errorf("%d sets made, %d freed", made, freed)
+	}
+}
+
+// A driver before R560, and one that refuses, report no binding, and that is no error.
+func TestNoBindings(t *testing.T) {
+	for _, text := range []string{"", "system SystemEventSetCreate = !NOT_SUPPORTED\n",
+		"system SystemRegisterEvents = !NOT_SUPPORTED\n", "system SystemEventSetWait = !UNKNOWN\n"} {
+		t.Run(text, func(t *testing.T) {
+			if !inChild(t) {
+				return
+			}
+			s, err := scenario.Parse("test.scenario", common+text+"gpu 0 board=b\nat 5s gpu 0 unbind\n", nil)
+			must.OK(t, err)
+			r := play(t, s, map[bool]string{true: "R550", false: "newest"}[text == ""])
+			r.open()
+			r.at(6 * time.Second)
+			for range 2 {
+				_, err = r.session.WaitEvents(soon)
+				must.OK(t, err)
+			}
+			if unbound, bound := r.session.Bindings(); unbound || bound {
+				t.Error("reported")
+			}
+			if n := strings.Count(r.log.String(), "driver does not report that a GPU is unbound"); n != 1 {
+				t.Errorf("%d lines: %s", n, r.log.String())
+			}
+			made, freed := r.control.Calls("nvmlSystemEventSetCreate"), r.control.Calls("nvmlSystemEventSetFree")
+			if e := r.errors("nvmlSystemEventSetCreate"); len(e) > 0 || freed > made {
+				t.Error(e, made, freed)
+			}
+		})
 	}
 }

@@ -20,7 +20,7 @@ var fastRows = slices.Concat(fastValues, []row[gpu.Fast]{
 		})},
 	// The driver's rings, in percent of each sample's period.
 	{reading: "busy_samples", sampled: true, read: func(c *GPU, to *gpu.Fast) nvml.Return {
-		return readRing(c, nvml.GPU_UTILIZATION_SAMPLES, &c.busy, &to.Busy)
+		return readBusyRing(c, to)
 	}},
 	{reading: "memory_busy_samples", sampled: true, read: func(c *GPU, to *gpu.Fast) nvml.Return {
 		return readRing(c, nvml.MEMORY_UTILIZATION_SAMPLES, &c.memory, &to.MemoryBusy)

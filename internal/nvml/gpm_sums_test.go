@@ -21,7 +21,7 @@ func TestGPMSums(t *testing.T) {
 gpu 0 board=b
 process gpu=0 pid=11 memory=7GiB busy=100% period=1s
 `)
-		r.library.options.Intercept = func(_ int, call string, value any, run func() int32) int32 {
+		r.library.options.Intercept = func(_ int, call string, _ []int, value any, run func() int32) int32 {
 			m, _ := value.(*[]nvml.GpmMetric)
 			if refuses && call == "nvmlGpmMetricsGet" && slices.ContainsFunc(*m, func(m nvml.GpmMetric) bool {
 				return m.MetricId == uint32(nvml.GPM_METRIC_PCIE_TX)

@@ -35,7 +35,7 @@ func inChild(t *testing.T) bool {
 	for _, part := range strings.Split(t.Name(), "/") {
 		pattern = append(pattern, "^"+regexp.QuoteMeta(part)+"$")
 	}
-	cmd := exec.CommandContext(t.Context(), self, "-test.run="+strings.Join(pattern, "/"), "-test.v", "-test.timeout=60s")
+	cmd := exec.CommandContext(t.Context(), self, "-test.run="+strings.Join(pattern, "/"), "-test.v", "-test.timeout=0")
 	cmd.Env = append(os.Environ(), childVariable+"=1",
 		"GORACE=atexit_sleep_ms=0") // under -race a process sleeps a second before it ends
 	out, err := cmd.CombinedOutput()
@@ -92,7 +92,6 @@ type harness struct {
 	calls    func() []gpu.CallStats
 	session  *Session
 	log      *strings.Builder
-	journal  string // the last one that record made
 }
 
 // common is a GPU that has little; tests add what they are about.

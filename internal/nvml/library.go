@@ -32,6 +32,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/nvml/bus"
 )
 
 // Open loads the library, looks up its symbols and initializes it. There is one session at a time: Open
@@ -73,13 +74,14 @@ func (l *Library) Open() (*Session, error) {
 		return nil, initError(l.options.Path, ret)
 	}
 	if maps, err := os.ReadFile("/proc/self/maps"); err == nil {
-		s.system.Wrapper = wrapper(string(maps))
+		s.system.Wrapper = bus.Wrapper(string(maps), DefaultPath)
 	}
-	s.cgroup = ownCgroup()
+	s.cgroup = bus.OwnCgroup()
 	// From here on nvmlShutdown must follow.
 	if err := s.readSystem(); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
+	s.watchBindings()
 	l.session = s
 	l.log.Info("NVML initialized", "library", l.options.Path, "driver", s.system.DriverVersion, "symbols_missing",
 		len(have.missing))
@@ -106,42 +108,6 @@ func (l *Library) look() (offers, error) {
 			path, gpu.ErrNotNVML, strings.Join(have.fatal, ", "), DefaultPath)
 	}
 	return have, nil
-}
-
-// wrapper finds a library that intercepts NVML's memory calls among the mapped files of this process. Two are known:
-// that of kai-scheduler/gpu-fractioning (fractioning-manager/nvmlshim at 4ae05eb), a file libnvidia-ml.so.1 that loads the
-// driver's library by its version; and HAMi's libvgpu.so, which is preloaded. A driver's own libnvidia-ml.so.1 is a
-// symbolic link: its mapping has the name with the version.
-func wrapper(maps string) string {
-	var plain string
-	versioned := false
-	for line := range strings.Lines(maps) {
-		at := strings.IndexByte(line, '/')
-		if at < 0 {
-			continue
-		}
-		path := strings.TrimSuffix(strings.TrimSpace(line[at:]), " (deleted)")
-		switch name := path[strings.LastIndexByte(path, '/')+1:]; {
-		case name == "libvgpu.so":
-			return path
-		case name == DefaultPath:
-			plain = path
-		case strings.HasPrefix(name, DefaultPath[:len(DefaultPath)-1]):
-			versioned = true
-		}
-	}
-	if versioned {
-		return plain
-	}
-	return ""
-}
-
-// ownCgroup is the path of this process's cgroup below the mount point of cgroup v2, as NVML expects it.
-func ownCgroup() string {
-	text, _ := os.ReadFile("/proc/self/cgroup")
-	_, own, _ := strings.Cut(string(text), "0::")
-	own, _, _ = strings.Cut(own, "\n")
-	return filepath.Join("/sys/fs/cgroup", own)
 }
 
 // loadError distinguishes a library that does not exist from a file that cannot be loaded, and whether the kernel module

@@ -87,7 +87,7 @@ func TestLinksRefused(t *testing.T) {
 	r := playText(t, "gpu 0 board=b\n  Field[138,0-1] = 5 type=ulonglong\n")
 	r.library.options.Links = true
 	c := r.open()[0]
-	r.library.options.Intercept = func(_ int, call string, _ any, run func() int32) int32 {
+	r.library.options.Intercept = func(_ int, call string, _ []int, _ any, run func() int32) int32 {
 		if call == "nvmlDeviceGetFieldValues" {
 			return int32(nvml.ERROR_NOT_SUPPORTED)
 		}

@@ -13,7 +13,7 @@ import (
 
 // refuseCalls makes every call of the named functions return a code from now on.
 func (r *harness) refuseCalls(code nvml.Return, calls ...string) {
-	r.library.options.Intercept = func(_ int, call string, _ any, run func() int32) int32 {
+	r.library.options.Intercept = func(_ int, call string, _ []int, _ any, run func() int32) int32 {
 		for _, name := range calls {
 			if call == name {
 				return int32(code)

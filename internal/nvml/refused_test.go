@@ -112,7 +112,7 @@ func (r *harness) refuse(x refusal) (polls [3]map[string]string) {
 			}
 			return a
 		}})),
-		Intercept: func(_ int, call string, _ any, run func() int32) int32 {
+		Intercept: func(_ int, call string, _ []int, _ any, run func() int32) int32 {
 			if !on || call != x.call {
 				return run()
 			}
@@ -334,7 +334,7 @@ load gpu=0 busy=50% period=1s
 `
 	for _, code := range []nvml.Return{nvml.ERROR_ARGUMENT_VERSION_MISMATCH, nvml.ERROR_INVALID_ARGUMENT, nvml.ERROR_UNKNOWN} {
 		r := playText(t, text)
-		r.library.options.Intercept = func(_ int, call string, value any, run func() int32) int32 {
+		r.library.options.Intercept = func(_ int, call string, _ []int, value any, run func() int32) int32 {
 			switch value.(type) {
 			case *nvml.GpuFabricInfo_v3:
 				return int32(code)
@@ -379,7 +379,7 @@ gpu 0 board=jetson-orin uuid=GPU-orin
 `, os.DirFS("../../testdata/scenarios"))
 		must.OK(t, err)
 		r := play(t, s, "newest")
-		r.library.options.Intercept = func(_ int, call string, _ any, run func() int32) int32 {
+		r.library.options.Intercept = func(_ int, call string, _ []int, _ any, run func() int32) int32 {
 			if call == refused {
 				return int32(nvml.ERROR_NOT_SUPPORTED)
 			}

@@ -9,12 +9,26 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml/direct"
 )
 
+// readBusyRing reads the ring of the GPU's utilization. One that has just started is read in full once more when a deep one has
+// filled: then, whatever its size, it is full.
+func readBusyRing(c *GPU, to *gpu.Fast) nvml.Return {
+	due := !c.ringFillsAt.IsZero() && !c.now().Before(c.ringFillsAt)
+	if due && !c.ringFull {
+		c.busy = 0
+	}
+	ret := readRing(c, nvml.GPU_UTILIZATION_SAMPLES, &c.busy, &to.Busy)
+	n := len(to.Busy.Or(nil))
+	if to.RingFull = !c.ringFull && (n >= fullRing || due && n > 0); to.RingFull {
+		c.ringFull = true
+	} else if n > 0 && c.ringFillsAt.IsZero() {
+		c.ringFillsAt = c.now().Add(ringFills)
+	}
+	return ret
+}
+
 // readRing reads the samples that are newer than the last read. Entries without a time are dropped: go-nvml does not
 // trim its buffer. A ring with nothing new is present and empty.
 func readRing(c *GPU, kind nvml.SamplingType, seen *cursor, to *gpu.Opt[gpu.Ring]) nvml.Return {
-	if w := &c.wholeRing; kind == nvml.GPU_UTILIZATION_SAMPLES && !w.done && !w.at.IsZero() && !c.now().Before(w.at) {
-		w.done, *seen = true, 0
-	}
 	of, samples, ret := get2(c, callSamples, func() (nvml.ValueType, []nvml.Sample, nvml.Return) {
 		if of, n, ret, ok := direct.Samples(c.handle(), kind, uint64(*seen), c.ringBuffer); ok &&
 			ret != nvml.ERROR_INSUFFICIENT_SIZE {
@@ -42,17 +56,11 @@ func readRing(c *GPU, kind nvml.SamplingType, seen *cursor, to *gpu.Opt[gpu.Ring
 		seen.pass(s.TimeStamp, v)
 	}
 	*to = gpu.Some(ring)
-	if whole := &c.wholeRing; kind == nvml.GPU_UTILIZATION_SAMPLES && !whole.done {
-		// The depth of a ring that has just started shows later.
-		if whole.done = len(ring) >= fullRing; !whole.done && whole.at.IsZero() {
-			whole.at = c.now().Add(ringFills)
-		}
-	}
 	return ret
 }
 
 const (
-	// fullRing is the minimum number of samples of a full ring, and ringFills how long a deep one takes to fill.
+	// fullRing is from how many samples on a ring is full at once, and ringFills how long a deep one takes to fill.
 	fullRing  = 60
 	ringFills = 20 * time.Second
 )

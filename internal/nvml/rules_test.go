@@ -11,6 +11,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/nvml/bus"
 )
 
 // Two profiling samples of a GPU are a pair if they are 0.1 s to two minutes apart, with the PCIe rates up to three fast
@@ -54,25 +55,36 @@ func TestGPMPairs(t *testing.T) {
 	}
 }
 
-// A ring whose first read has less than 60 samples is read in full once more, when a deep one has filled: 20 s later. One with more
-// is not.
+// A ring whose first read has less than 60 samples is read in full once more, when a deep one has filled: 20 s later, or when it has
+// one. A ring with more is full at once.
 func TestRingIsReadInFullOnceMore(t *testing.T) {
-	for first, want := range map[time.Duration][7]int{
-		// Samples of 0.1 s, 100 at most: the number of those in a read, every 4 s.
-		5 * time.Second: {50, 40, 40, 40, 40, 100, 40}, 6 * time.Second: {60, 40, 40, 40, 40, 40, 40},
-		time.Second: {10, 40, 40, 40, 40, 100, 40},
+	for _, tt := range []struct {
+		first   time.Duration
+		entries int
+		want    [7]int // samples of 0.1 s in a read, every 4 s
+		full    int    // the read that is of a full ring
+	}{
+		{5 * time.Second, 100, [7]int{50, 40, 40, 40, 40, 100, 40}, 5}, {6 * time.Second, 100, [7]int{60, 40, 40, 40, 40, 40, 40}, 0},
+		{time.Second, 100, [7]int{10, 40, 40, 40, 40, 100, 40}, 5}, {time.Hour, 10, [7]int{10, 10, 10, 10, 10, 10, 10}, 5},
 	} {
-		r := playText(t, "gpu 0 board=b\nprocess gpu=0 pid=1 busy=100% period=1s\n")
-		r.at(first)
-		c := r.open()[0]
-		var got [7]int
-		for i := range got {
-			got[i] = len(fast(t, c).Busy.Or(nil))
-			r.control.Advance(4 * time.Second)
-		}
-		if got != want {
-			t.Errorf("first read at %v: %v samples, want %v", first, got, want)
-		}
+		t.Run(fmt.Sprint(tt.first), func(t *testing.T) {
+			r := playText(t, fmt.Sprintf("board ring\n  ring period=100ms entries=%d\n  UtilizationRates = gpu=100*util memory=0\n"+
+				"gpu 0 board=ring\nprocess gpu=0 pid=1 busy=100%% period=1s\n", tt.entries))
+			r.at(tt.first)
+			c := r.open()[0]
+			var got [7]int
+			full := []int{}
+			for i := range got {
+				f := fast(t, c)
+				if got[i] = len(f.Busy.Or(nil)); f.RingFull {
+					full = append(full, i)
+				}
+				r.control.Advance(4 * time.Second)
+			}
+			if got != tt.want || !slices.Equal(full, []int{tt.full}) {
+				t.Errorf("%v samples, full in %v", got, full)
+			}
+		})
 	}
 }
 
@@ -189,7 +201,7 @@ func TestWrapper(t *testing.T) {
 		"nothing":                  {"", ""},
 		"a file without a version": {line("/shim/libnvidia-ml.so.1") + line("/lib/libnvidia-ml.so"), ""},
 	} {
-		if got := wrapper(tt.maps); got != tt.want {
+		if got := bus.Wrapper(tt.maps, DefaultPath); got != tt.want {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}
 	}

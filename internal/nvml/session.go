@@ -93,6 +93,9 @@ func (s *Session) release(wait time.Duration) error {
 	if events != nil {
 		_ = s.last(callEventSetFree, events.Free)
 	}
+	if s.bindings != nil {
+		_ = s.last(callSystemEventSetFree, func() nvml.Return { return s.nvml.SystemEventSetFree(s.bindings) })
+	}
 	switch ret := s.last(callShutdown, s.nvml.Shutdown); ret {
 	case nvml.SUCCESS, nvml.ERROR_UNINITIALIZED, nvml.ERROR_DRIVER_NOT_LOADED:
 		// the latter two: the driver was unloaded before

@@ -44,8 +44,9 @@ type Options struct {
 	// Accounts reports whether the accounts of processes are read; nil: they are. It must not block.
 	Accounts func() bool
 	// Intercept, if set, makes the calls of a session in place of the library: it calls run, or returns another code.
-	// gpu is -1 for calls that concern no GPU; value points to what run sets, nil where there is nothing. For tests.
-	Intercept func(gpu int, call string, value any, run func() int32) int32
+	// gpu is -1 for calls that concern no GPU, args are those beside the handle; value points to what run sets, nil where
+	// there is nothing. For tests.
+	Intercept func(gpu int, call string, args []int, value any, run func() int32) int32
 }
 
 // Library is a driver library, installed or not yet, and what is kept across its sessions: the statistics of calls
@@ -115,6 +116,11 @@ type Session struct {
 	samples  []nvml.GpmSample // allocated by the library, freed at Close
 	pending  []*device        // not yet registered for events
 	events   nvml.EventSet    // nil until the first WaitEvents
+	unbound  bool             // since the last Bindings
+	bound    bool
+
+	bindings *nvml.SystemEventSetFreeRequest // of the set of system events, set by Open; nil: none
+	watching bool                            // its events are waited for; guarded by waiting
 
 	waiting sync.Mutex    // one WaitEvents at a time
 	wake    chan struct{} // wakes a WaitEvents without GPUs when there may be some
@@ -154,12 +160,10 @@ type GPU struct {
 	reasons  gpu.Opt[uint64] // for the clocks, of the last fast read, which has them where the driver counts no time
 	busy     cursor
 	memory   cursor
-	// wholeRing is when the ring of the GPU's utilization is read in full once more.
-	wholeRing struct {
-		at   time.Time
-		done bool
-	}
-	procs cursor
+	// ringFillsAt is when the ring of the GPU's utilization is read in full once more, ringFull whether it was read so.
+	ringFillsAt time.Time
+	ringFull    bool
+	procs       cursor
 	// ringBuffer and processBuffer are reused from read to read.
 	ringBuffer    []nvml.Sample
 	processBuffer []nvml.ProcessUtilizationSample
@@ -339,6 +343,10 @@ type pair[V, W any] struct {
 }
 
 func (p *pair[V, W]) MarshalJSON() ([]byte, error) { return json.Marshal([2]any{p.first, p.second}) }
+
+func (p *pair[V, W]) UnmarshalJSON(text []byte) error {
+	return json.Unmarshal(text, &[2]any{&p.first, &p.second})
+}
 
 // request is one call to the driver.
 type request struct {

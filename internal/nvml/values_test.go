@@ -187,7 +187,7 @@ func TestBatchIsRejected(t *testing.T) {
 		r := playText(t, "gpu 0 board=b\n  Field[83] = 5000\n  Field[82] = 60\n"+
 			"  Field[185,gpu] = !NOT_SUPPORTED\n  Field[186,gpu] = !NOT_SUPPORTED\n")
 		poll, calls := 0, 0
-		r.options.Intercept = func(_ int, call string, value any, run func() int32) int32 {
+		r.options.Intercept = func(_ int, call string, _ []int, value any, run func() int32) int32 {
 			if call == "nvmlDeviceGetFieldValues" {
 				if calls++; poll >= tt.from && slices.ContainsFunc(*value.(*[]nvml.FieldValue),
 					func(f nvml.FieldValue) bool { return f.FieldId == 82 }) {

@@ -153,11 +153,10 @@ func (s *Sampler) acceptErrors(a *reading) {
 // two reads. For a shallow ring the fast interval is shortened; a deep one is read in every second or third poll, since
 // each read stops all GPUs of the node.
 func (s *Sampler) measureRing(t *tracked, f *gpu.Fast) {
-	depth := time.Duration(account.RingSpan(f) * float64(time.Second))
-	if t.measured || depth == 0 {
+	depth := time.Duration(account.RingSpan(f.Busy.Or(nil)) * float64(time.Second)).Round(time.Microsecond)
+	if !f.RingFull || depth == 0 {
 		return
 	}
-	t.measured = true
 	if every := min(depth/2, maxSpacing*s.o.Fast).Truncate(s.o.Fast); every > s.o.Fast {
 		t.samplesEvery, t.samplesSoon = every, s.clock+churn
 	}

@@ -74,11 +74,12 @@ func (s *Sampler) sortGPUs() {
 func (s *Sampler) updateInventory() {
 	inv := &gpu.Inventory{}
 	for _, t := range s.devs {
-		if !t.known && t.dev == nil {
-			if t.state == gpu.DeviceDetached {
-				inv.Detached = append(inv.Detached, gpu.InventoryGPU{UUID: t.id.UUID, PCI: t.id.PCI})
-			}
+		if !t.known && t.dev == nil && t.state == gpu.DeviceDetached {
+			inv.Detached = append(inv.Detached, gpu.InventoryGPU{UUID: t.id.UUID, PCI: t.id.PCI})
 			continue
+		}
+		if !t.known && t.dev == nil && string(t.id.UUID) == string(t.id.PCI) {
+			continue // the driver never listed it
 		}
 		c := gpu.InventoryGPU{UUID: t.id.UUID, Index: t.index, Minor: t.id.Minor, PCI: t.id.PCI, Memory: t.memory}
 		if t.layout != nil {

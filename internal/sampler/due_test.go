@@ -168,31 +168,39 @@ func TestRingDepth(t *testing.T) {
 	for _, tt := range []struct {
 		fast, depth, period time.Duration
 		interval, every     time.Duration // every: between two reads of the ring, 0: in every poll
+		short               bool          // fewer than 60 samples: the depth is known after 20 s
 	}{
-		{2 * second, 14400 * ms, 200 * ms, 2 * second, 6 * second}, // the H200's
-		{2 * second, 71 * sixth, sixth, 2 * second, 4 * second},    // 72 samples of a sixth of a second, as under R545
-		{2 * second, 99 * sixth, sixth, 2 * second, 6 * second},    // 100 of them, as under drivers up to 430
-		{2 * second, 12 * second, 100 * ms, 2 * second, 6 * second},
-		{2 * second, 11900 * ms, 100 * ms, 2 * second, 4 * second},
-		{2 * second, 8 * second, 100 * ms, 2 * second, 4 * second},
-		{2 * second, 7900 * ms, 100 * ms, 2 * second, 0},
-		{2 * second, 4 * second, 50 * ms, 2 * second, 0},
-		{2 * second, 3 * second, 25 * ms, 1500 * ms, 0},
-		{2 * second, 600 * ms, 5 * ms, 500 * ms, 0},
-		{300 * ms, 400 * ms, 4 * ms, 300 * ms, 0}, // never longer than configured
-		{second, 14400 * ms, 200 * ms, second, 3 * second},
-		{10 * second, 14400 * ms, 200 * ms, 7200 * ms, 0},
-		{2 * second, 10 * second, 200 * ms, 2 * second, 0}, // 50 samples: the depth is unknown
+		{2 * second, 14400 * ms, 200 * ms, 2 * second, 6 * second, false}, // the H200's
+		{2 * second, 71 * sixth, sixth, 2 * second, 4 * second, false},    // 72 samples of a sixth of a second, as under R545
+		{2 * second, 99 * sixth, sixth, 2 * second, 6 * second, false},    // 100 of them, as under drivers up to 430
+		{2 * second, 12 * second, 100 * ms, 2 * second, 6 * second, false},
+		{2 * second, 11900 * ms, 100 * ms, 2 * second, 4 * second, false},
+		{2 * second, 8 * second, 100 * ms, 2 * second, 4 * second, false},
+		{2 * second, 7900 * ms, 100 * ms, 2 * second, 0, false},
+		{2 * second, 4 * second, 50 * ms, 2 * second, 0, false},
+		{2 * second, 3 * second, 25 * ms, 1500 * ms, 0, false},
+		{2 * second, 600 * ms, 5 * ms, 500 * ms, 0, false},
+		{300 * ms, 400 * ms, 4 * ms, 300 * ms, 0, false}, // never longer than configured
+		{second, 14400 * ms, 200 * ms, second, 3 * second, false},
+		{10 * second, 14400 * ms, 200 * ms, 7200 * ms, 0, false},
+		{2 * second, 10 * second, 200 * ms, 2 * second, 4 * second, true},
+		{2 * second, 900 * ms, 100 * ms, 500 * ms, 0, true}, // a ring of 10 samples
 	} {
 		world(t, 1, Options{Fast: tt.fast}, func(s *stand, logged func(string) int) {
 			c := s.d.devs[0]
 			c.depth, c.period = tt.depth, tt.period
-			s.Step(time.Now())
+			if s.Step(time.Now()); tt.short {
+				if dev := s.devs[0]; s.fast != tt.fast || dev.samplesEvery != 0 {
+					t.Errorf("ring of %v with few samples: %v, %v", tt.depth, s.fast, dev.samplesEvery)
+				}
+				time.Sleep(20 * second)
+				s.Step(time.Now())
+			}
 			if n := logged("fast poll interval reduced"); (n == 1) != (tt.interval < tt.fast) {
 				t.Errorf("every %v, ring of %v: %d lines", tt.fast, tt.depth, n)
 			}
 			dev := s.devs[0]
-			if s.fast.Round(ms) != tt.interval || dev.samplesEvery != tt.every || dev.measured != (tt.depth/tt.period >= 60) {
+			if s.fast.Round(ms) != tt.interval || dev.samplesEvery != tt.every {
 				t.Errorf("every %v, ring of %v: interval %v, ring every %v, want %v, %v", tt.fast, tt.depth, s.fast, dev.samplesEvery,
 					tt.interval, tt.every)
 			}

@@ -37,11 +37,12 @@ func (s *Sampler) listen(ctx context.Context) {
 			s.panics.Add(1)
 		}
 		s.noteEvents(err, h == failed)
+		rebound := s.noteBindings(h.session)
 		for _, e := range events {
 			s.Event(e)
 		}
 		switch {
-		case errors.Is(err, gpu.ErrUninitialized):
+		case errors.Is(err, gpu.ErrUninitialized), rebound: // the session ends
 			rest(idleWait)
 		case err != nil:
 			failed = h

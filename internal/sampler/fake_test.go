@@ -28,6 +28,8 @@ type fakeDriver struct {
 	panics   string                   // open, scan, events or close: panics
 	waits    []time.Time              // of WaitEvents
 	hasty    bool                     // WaitEvents returns at once
+	unbound  bool                     // WaitEvents returns and Bindings reports it
+	bound    bool
 
 	opens, closes, scans int
 	open                 bool
@@ -64,6 +66,7 @@ type fakeGPU struct {
 	calls  [3]int
 	inside int
 	read   time.Time // of the ring
+	fills  time.Time // when the ring is full, whatever its size; zero once it was read so
 }
 
 func newFake(t *testing.T, devs int) *fakeDriver {
@@ -158,13 +161,20 @@ func (s *fakeSession) WaitEvents(timeout time.Duration) ([]gpu.XIDEvent, error) 
 	s.d.mu.Unlock()
 	s.d.block("events")
 	s.d.mu.Lock()
-	events, err, hasty := s.d.events, s.d.eventErr, s.d.hasty
+	events, err, hasty := s.d.events, s.d.eventErr, s.d.hasty || s.d.unbound || s.d.bound
 	s.d.events = nil
 	s.d.mu.Unlock()
 	if len(events) == 0 && err == nil && timeout > 0 && !hasty {
 		time.Sleep(timeout)
 	}
 	return events, err
+}
+
+func (s *fakeSession) Bindings() (unbound, bound bool) {
+	s.d.mu.Lock()
+	defer s.d.mu.Unlock()
+	unbound, bound, s.d.unbound, s.d.bound = s.d.unbound, s.d.bound, false, false
+	return unbound, bound
 }
 
 func (s *fakeSession) Close() error {
@@ -232,10 +242,17 @@ func (c *handle) Fast(samples bool) (gpu.Fast, error) {
 		f.Utilization = gpu.Some(gpu.Utilization{GPU: gpu.Ratio(c.util)})
 		var ring gpu.Ring
 		now := time.Now()
+		if c.rings == 1 {
+			c.fills = now.Add(20 * time.Second)
+		}
+		due := !c.fills.IsZero() && !now.Before(c.fills)
 		for at := now.Add(-c.depth).Truncate(c.period); !at.After(now); at = at.Add(c.period) {
-			if at.After(c.read) {
+			if due || at.After(c.read) {
 				ring = append(ring, gpu.Sample{Time: at.UnixMicro(), Value: c.util * 100})
 			}
+		}
+		if f.RingFull = !c.fills.IsZero() && (due || len(ring) >= 60); f.RingFull {
+			c.fills = time.Time{}
 		}
 		c.read = now
 		f.Busy, f.Processes, f.Accounts = gpu.Some(ring), c.samples, c.accounts

@@ -59,6 +59,7 @@ func TestStateOf(t *testing.T) {
 		"paused": {tracked{dev: dev, known: true}, "here", func(s *Sampler) {
 			s.session.state,
 				s.session.pausedUntil = sessionClosed, second
+			s.session.pause.words = "while a MIG change is pending"
 		},
 			gpu.DeviceUp, "suspended while a MIG change is pending", gpu.FailureOther, account.Unread},
 		"lost before the pause": {tracked{dev: dev, lostErr: gpu.ErrLost}, "here",
@@ -129,8 +130,10 @@ func TestDriverErrorAndNotes(t *testing.T) {
 		},
 			"580 is not 590", []string{"The driver was upgraded while the exporter had its library loaded: 580 is not 590"}},
 		"paused": {func(s *Sampler) {
-			s.clock, s.session.state, s.session.message, s.session.pausedUntil = second, sessionClosed, "MIG", 13600*time.Millisecond
-		}, "MIG", []string{"NVML is shut down because a MIG change is pending; readings resume in at most 13s."}},
+			s.clock, s.session.state, s.session.message, s.session.pausedUntil = second, sessionClosed,
+				"NVML is shut down while a MIG change is pending", 13600*time.Millisecond
+		}, "NVML is shut down while a MIG change is pending",
+			[]string{"NVML is shut down while a MIG change is pending; readings resume in at most 13s."}},
 		"a call that takes long": {func(s *Sampler) {
 			up(s)
 			s.session.op, s.session.opStarted = opScan, now.Add(-4999*time.Millisecond)
@@ -437,6 +440,198 @@ func TestEveryGPUFails(t *testing.T) {
 	})
 }
 
+// unbinding plays the kernel: it waits until no session has the GPUs open.
+type unbinding struct {
+	*stand
+	bus  []Expected
+	devs []*fakeGPU // of the machine
+}
+
+func unbound(t *testing.T, gpus int, f func(*unbinding)) {
+	d := newFake(t, gpus)
+	d.settled = true
+	u := &unbinding{devs: d.devs}
+	for _, c := range d.devs {
+		u.bus = append(u.bus, Expected{PCI: c.id.PCI})
+	}
+	o := Options{Expecter: expecterFunc(func() ([]Expected, error) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return slices.Clone(u.bus), nil
+	})}
+	bubble(t, d, o, func(s *stand) {
+		u.stand = s
+		runFor(s, func() {
+			time.Sleep(20 * second)
+			f(u)
+		})
+	})
+}
+
+// until returns how long it takes.
+func (u *unbinding) until(limit time.Duration, done func() bool) time.Duration {
+	start := time.Now()
+	for ok := false; !ok && time.Since(start) < limit; time.Sleep(10 * time.Millisecond) {
+		u.d.with(func() { ok = done() })
+	}
+	return time.Since(start)
+}
+
+// bind changes which GPUs are bound to the driver, and reports it to the session, if there is one.
+func (u *unbinding) bind(index int, to Expected) {
+	to.PCI = u.bus[index].PCI
+	u.bus[index] = to
+	u.d.devs = nil
+	for i, x := range u.bus {
+		if !x.Detached && !x.Unbound {
+			u.d.devs = append(u.d.devs, u.devs[i])
+		}
+	}
+	u.d.bound = u.d.open && !to.Detached && !to.Unbound
+}
+
+// While a GPU is unbound from the driver nothing of it is open: closed within a second, and open again, for the others, once
+// that is done, and for all within 5 s after it was bound. Time of the pause is unknown, and no time is lost or counted twice.
+func TestUnbind(t *testing.T) {
+	unbound(t, 2, func(u *unbinding) {
+		start, before := time.Now(), u.dev(1).GPUSeconds
+		u.d.with(func() { u.d.unbound = true })
+		if took := u.until(time.Minute, func() bool { return !u.d.open }); took > second {
+			t.Errorf("closed after %s", took)
+		}
+		time.Sleep(10 * second)
+		if v := u.Latest(); u.d.open || !v.Paused[2].Active || v.Paused[0].Active || v.Paused[1].Active {
+			t.Errorf("open %v while the kernel waits for another program: %+v", u.d.open, v.Paused)
+		}
+		u.d.with(func() { u.bind(0, Expected{Unbound: true}) })
+		if took := u.until(time.Minute, func() bool { return u.d.open }); took > 5*second {
+			t.Errorf("without the GPU open after %s", took)
+		}
+		time.Sleep(4 * second)
+		if v := u.Latest(); u.dev(0).State != gpu.DeviceMissing || u.dev(1).State != gpu.DeviceUp || v.Paused[2].Active {
+			t.Errorf("%s, %s, %+v", u.dev(0).State, u.dev(1).State, v.Paused)
+		}
+		opens := u.d.opens
+		u.d.with(func() { u.bind(0, Expected{}) })
+		if took := u.until(time.Minute, func() bool { return u.d.opens > opens }); took > 5*second {
+			t.Errorf("open after %s", took)
+		}
+		time.Sleep(4 * second)
+		if u.dev(0).State != gpu.DeviceUp || u.dev(1).State != gpu.DeviceUp {
+			t.Errorf("%s, %s", u.dev(0).State, u.dev(1).State)
+		}
+		time.Sleep(20 * second)
+		total, after := gpu.Seconds(0), u.dev(1).GPUSeconds
+		for state, n := range after {
+			if total += n - before[state]; n < before[state] {
+				t.Errorf("%s decreased", state)
+			}
+		}
+		if d := float64(total) - time.Since(start).Seconds(); d < -3 || d > 3 || after[gpu.TimeUnknown]-before[gpu.TimeUnknown] < 12 ||
+			after[gpu.TimeUnavailable] != 0 {
+			t.Errorf("%v after %v in %v", after, before, time.Since(start))
+		}
+	})
+}
+
+// While no GPU is bound to the driver it is not opened, which would keep it loaded. With all of them bound to another there is
+// nothing wrong; and whoever keeps a GPU from being unbound keeps the others from being read for five minutes.
+func TestUnbindAll(t *testing.T) {
+	unbound(t, 2, func(u *unbinding) {
+		u.d.with(func() { u.d.unbound = true })
+		time.Sleep(second)
+		u.d.with(func() { u.bind(0, Expected{Unbound: true}); u.bind(1, Expected{Detached: true}) })
+		time.Sleep(time.Hour)
+		if v := u.Latest(); u.d.open || u.d.opens != 1 || !v.Paused[2].Active || u.dev(1).State != gpu.DeviceDetached {
+			t.Errorf("%d sessions, %+v, %s", u.d.opens, v.Paused, u.dev(1).State)
+		}
+		u.d.with(func() { u.bind(0, Expected{Detached: true}) })
+		time.Sleep(4 * second)
+		if v := u.Latest(); u.d.opens != 1 || v.Paused[2].Active || !u.source(gpu.SourceNVML).Up || v.Devices[gpu.DeviceDetached] != 2 {
+			t.Errorf("%d sessions, %+v, %+v, %v", u.d.opens, v.Paused, u.source(gpu.SourceNVML), v.Devices)
+		}
+		u.d.with(func() { u.bind(1, Expected{}) })
+		if took := u.until(time.Minute, func() bool { return u.d.open }); took > 5*second {
+			t.Errorf("open after %s", took)
+		}
+		time.Sleep(4 * second)
+		u.d.with(func() { u.d.unbound = true })
+		u.until(time.Minute, func() bool { return !u.d.open })
+		if took := u.until(time.Hour, func() bool { return u.d.open }); took < 298*second || took > 304*second {
+			t.Errorf("open after %s", took)
+		}
+	})
+}
+
+// A request takes effect within a second; one that is withdrawn while a call hangs does not close the driver once that returns.
+func TestLetGoAtOnce(t *testing.T) {
+	unbound(t, 1, func(u *unbinding) {
+		u.LetGo(20 * second)
+		if took := u.until(time.Minute, func() bool { return !u.d.open }); took > second {
+			t.Errorf("closed after %s", took)
+		}
+		u.LetGo(0)
+		if took := u.until(time.Minute, func() bool { return u.d.open }); took > second {
+			t.Errorf("open after %s", took)
+		}
+		closes, hang := u.d.closes, make(chan struct{})
+		u.d.with(func() { u.d.devs[0].hang = hang })
+		time.Sleep(10 * second)
+		u.LetGo(time.Hour)
+		time.Sleep(10 * second)
+		u.LetGo(0)
+		time.Sleep(10 * second)
+		u.d.with(func() { u.d.devs[0].hang = nil })
+		close(hang)
+		if time.Sleep(10 * second); u.d.closes != closes || u.dev(0).State != gpu.DeviceUp {
+			t.Errorf("closed %d times, %s", u.d.closes-closes, u.dev(0).State)
+		}
+	})
+}
+
+// The pause ends by itself, or when asked, and the time of it is unknown.
+func TestLetGo(t *testing.T) {
+	world(t, 2, Options{}, func(s *stand, _ func(string) int) {
+		s.step(10)
+		unknown := s.dev(0).GPUSeconds[gpu.TimeUnknown]
+		closed := func(steps int) (out string) {
+			for range steps {
+				s.step(1)
+				out += map[bool]string{true: "p", false: "."}[s.Latest().Paused[1].Active]
+			}
+			return out
+		}
+		s.LetGo(20 * time.Second)
+		if got := closed(14); got != "pppppppppp...." {
+			t.Errorf("paused %s", got)
+		}
+		if src := s.source(gpu.SourceNVML); !src.Up || s.d.closes != 1 {
+			t.Errorf("%+v, closed %d times", src, s.d.closes)
+		}
+		if c := s.dev(0); c.GPUSeconds[gpu.TimeUnavailable] != 0 || c.GPUSeconds[gpu.TimeUnknown]-unknown < 18 {
+			t.Errorf("%v", c.GPUSeconds)
+		}
+		s.LetGo(time.Hour)
+		got := closed(3)
+		s.LetGo(time.Hour)
+		got += closed(2)
+		s.LetGo(0)
+		if got += closed(3); got != "ppppp..." || s.Latest().Paused[0].Active {
+			t.Errorf("paused %s", got)
+		}
+		s.LetGo(0)
+		if got := closed(2); got != ".." || s.d.closes != 2 {
+			t.Errorf("paused %s, closed %d times", got, s.d.closes)
+		}
+		// A session that is about to end for another reason does not lose the request.
+		s.session.intent = intentReopen
+		s.LetGo(time.Hour)
+		if got := closed(4); !strings.HasSuffix(got, "pp") {
+			t.Errorf("paused %s", got)
+		}
+	})
+}
+
 // A pause for a MIG change begins four seconds after the first that was seen and lasts thirty; all modes are read before, so that
 // the others that are pending have no pause of their own.
 func TestPauseTimes(t *testing.T) {
@@ -476,7 +671,7 @@ func TestPauseTimes(t *testing.T) {
 		if pauses != "..ppppppppppppppp....." {
 			t.Errorf("paused %s", pauses)
 		}
-		if n := logged("NVML shut down for a pending MIG change"); n != 1 || s.d.closes != 1 {
+		if n := logged("NVML shut down"); n != 1 || s.d.closes != 1 {
 			t.Errorf("%d pauses, closed %d times", n, s.d.closes)
 		}
 		for i, mode := range []gpu.ModePair{{Pending: true}, {Current: true, Pending: true}, {Current: true}} { // a second change

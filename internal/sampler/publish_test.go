@@ -187,7 +187,7 @@ func TestResolverCalls(t *testing.T) {
 	})
 }
 
-// The inventory has the GPUs that the driver lists or that were read, with their memory as last read and their MIG layout; those
+// The inventory has the GPUs that the driver lists, has listed or that were read, with memory as last read and MIG layout; those
 // that only the bus has, it has not.
 func TestInventory(t *testing.T) {
 	in := gpu.Instance{UUID: "MIG-1", GI: 1}
@@ -198,11 +198,13 @@ func TestInventory(t *testing.T) {
 			memory: gpu.Some(gpu.Bytes(80))},
 		{id: gpu.Identity{UUID: "b"}, known: true, layout: mig},
 		{id: gpu.Identity{UUID: "c"}, known: true, layout: &gpu.Slow{}},
-		{id: gpu.Identity{UUID: "bus"}},
+		{id: gpu.Identity{UUID: "lost", PCI: "2"}}, // listed, and never read before the driver went
+		{id: gpu.Identity{UUID: "bus", PCI: "bus"}},
+		{id: gpu.Identity{UUID: "vfio", PCI: "vfio"}, state: gpu.DeviceDetached},
 	}
 	s.updateInventory()
 	want := []gpu.InventoryGPU{{UUID: "a", Index: 2, PCI: "1", Minor: gpu.Some(7), Memory: gpu.Some(gpu.Bytes(80))},
-		{UUID: "b", MIG: true, Instances: []gpu.Instance{in}}, {UUID: "c"}}
+		{UUID: "b", MIG: true, Instances: []gpu.Instance{in}}, {UUID: "c"}, {UUID: "lost", PCI: "2"}}
 	if !slices.EqualFunc(s.inventory.GPUs, want, sameGPU) {
 		t.Errorf("%+v", s.inventory.GPUs)
 	}

@@ -58,7 +58,11 @@ func (s *Sampler) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		started := s.o.Watch()
 		s.poll(s.o.Clock())
-		s.rest(ctx, max(s.fast-s.o.Watch().Sub(started), s.fast/10))
+		interval := s.fast
+		if s.pausedFor(reasonBinding) {
+			interval = min(interval, 2*time.Second) // it ends soon after the GPU is bound
+		}
+		s.rest(ctx, max(interval-s.o.Watch().Sub(started), interval/10))
 	}
 	s.shutdown(listener)
 	s.listening.Store(false)
@@ -66,12 +70,7 @@ func (s *Sampler) Run(ctx context.Context) {
 
 // AllocationsChanged makes Run poll at once if the allocations of a GPU have changed, so that what is counted before and
 // after belongs to different containers. It does not block.
-func (s *Sampler) AllocationsChanged() {
-	select {
-	case s.changed <- struct{}{}:
-	default:
-	}
-}
+func (s *Sampler) AllocationsChanged() { s.wake() }
 
 // rest waits until the next poll.
 func (s *Sampler) rest(ctx context.Context, d time.Duration) {
@@ -83,7 +82,7 @@ func (s *Sampler) rest(ctx context.Context, d time.Duration) {
 		case <-next:
 			return
 		case <-s.changed:
-			if s.inventory != nil && s.o.Resolver != nil &&
+			if s.requested() || s.inventory != nil && s.o.Resolver != nil &&
 				!slices.Equal(s.o.Resolver.Allocations(s.inventory).List, s.allocations.List) {
 				return
 			}

@@ -24,6 +24,10 @@ const (
 	pauseDelay = 4 * time.Second
 	// pauseDuration is how long NVML is shut down for a MIG change.
 	pauseDuration = 30 * time.Second
+	// maxBinding is how long NVML is shut down at most for a GPU that is being unbound, bindingSettles how long after the
+	// last change.
+	maxBinding     = 5 * time.Minute
+	bindingSettles = time.Second
 	// reopenEvery is the minimum interval between new sessions because every GPU fails.
 	reopenEvery = 5 * time.Minute
 	// minSeek and maxSeek bound the wait until a new session is opened because a GPU of the PCI bus is unknown to the
@@ -36,8 +40,12 @@ const (
 // GPUs, enabling MIG mode no longer requires a GPU reset to take effect" (NVIDIA Multi-Instance GPU User Guide).
 const resetForMIG = "Ampere"
 
-// reasonMIG is the reason of a pause.
-const reasonMIG = "mig_change"
+// The reasons of a pause.
+const (
+	reasonMIG     = "mig_change"
+	reasonRequest = "request"
+	reasonBinding = "driver_binding"
+)
 
 // start runs an operation in a goroutine of its own.
 func (s *Sampler) start(op operation, do func() result) {
@@ -82,11 +90,14 @@ func (s *Sampler) await(limit *waitLimit) bool {
 func (s *Sampler) stepSession(limit *waitLimit) {
 	if at := s.session.pauseAt; at != 0 && s.clock >= at && s.session.intent == intentNone {
 		s.session.pauseAt, s.session.intent = 0, intentPause
+		s.session.pause = pause{reasonMIG, "while a MIG change is pending", pauseDuration, false}
 	}
 	for range 4 { // close, open, scan; bounded
 		if !s.await(limit) {
 			return
 		}
+		s.takeRequest()
+		s.awaitBinding()
 		switch {
 		case s.session.state == sessionOpen && s.session.intent != intentNone:
 			if s.busy() {
@@ -244,6 +255,106 @@ func (s *Sampler) replace(reason error) {
 	}
 }
 
+// LetGo shuts down NVML for a time, so that a tool which waits for all users of a GPU can go on; 0 ends that early. It takes
+// effect at once, or as soon as no driver call is in progress. It is safe for concurrent use.
+func (s *Sampler) LetGo(length time.Duration) {
+	s.request(pause{reasonRequest, "as requested", length, false})
+}
+
+// request requests a pause. A user's own is not replaced.
+func (s *Sampler) request(p pause) {
+	s.inbox.Lock()
+	if before := s.inbox.pause.Or(p); before.reason == p.reason || p.reason == reasonRequest && p.length > 0 {
+		s.inbox.pause = gpu.Some(p)
+	}
+	s.inbox.Unlock()
+	s.wake()
+}
+
+func (s *Sampler) requested() bool {
+	s.inbox.Lock()
+	defer s.inbox.Unlock()
+	return s.inbox.pause.Present()
+}
+
+// takeRequest acts on the last request, once the session does not end for another reason. No operation is in progress.
+func (s *Sampler) takeRequest() {
+	s.inbox.Lock()
+	defer s.inbox.Unlock()
+	p, asked := s.inbox.pause.Get()
+	st := &s.session
+	cancels := p.length == 0 && st.intent == intentPause && st.pause.reason == reasonRequest
+	if !asked || st.state == sessionOpen && st.intent != intentNone && !cancels {
+		return
+	}
+	s.inbox.pause = gpu.None[pause]()
+	if p.reason == reasonBinding {
+		s.expected.at = 0
+		s.scanBus()
+		st.bound, _ = s.expected.bound()
+		st.boundSince = s.clock
+	}
+	switch {
+	case cancels:
+		st.intent = intentNone
+	case p.length == 0 && !s.paused(), p.reason == reasonBinding && s.paused():
+	case st.state == sessionClosed:
+		s.beginPause(p)
+	default:
+		st.pauseAt, st.intent, st.pause = 0, intentPause, p
+	}
+}
+
+// pausedFor reports whether it is for a reason. With every GPU bound to another driver there is nothing to read.
+func (s *Sampler) pausedFor(reason string) bool {
+	_, lent := s.expected.bound()
+	return s.paused() && s.session.pause.reason == reason && (reason != reasonBinding || !lent)
+}
+
+// noteBindings requests a pause if a GPU is unbound from the driver or bound to it: the session is not to keep it from that,
+// and has none of the GPUs that are bound after it began.
+func (s *Sampler) noteBindings(session Session) bool {
+	unbound, bound := session.Bindings()
+	if unbound || bound {
+		s.request(pause{reasonBinding, "while a GPU is unbound from the driver or bound to it", maxBinding, unbound})
+	}
+	return unbound || bound
+}
+
+// awaitBinding ends the pause for a GPU that is unbound from the driver or bound to it, once that happened and the GPUs
+// that are bound stay the same. While none is bound there is nothing to initialize.
+func (s *Sampler) awaitBinding() {
+	st := &s.session
+	if !s.paused() || st.pause.reason != reasonBinding {
+		return
+	}
+	s.expected.at = 0
+	s.scanBus()
+	bound, _ := s.expected.bound()
+	if !slices.Equal(bound, st.bound) {
+		st.bound, st.boundSince, st.pause.unbinding = bound, s.clock, false
+	}
+	switch {
+	case !s.expected.ok:
+	case len(bound) == 0:
+		st.pausedUntil = s.clock + st.pause.length
+	case !st.pause.unbinding && s.clock-st.boundSince >= bindingSettles:
+		s.beginPause(pause{reason: reasonBinding})
+	}
+}
+
+// beginPause keeps NVML shut down.
+func (s *Sampler) beginPause(p pause) {
+	st := &s.session
+	st.pause, st.pausedUntil = p, s.clock+p.length
+	if st.tryAt = st.pausedUntil; p.length == 0 {
+		s.log.Info("NVML is initialized again", "reason", p.reason)
+		return
+	}
+	st.message = "NVML is shut down " + p.words
+	s.log.Info("NVML shut down", "reason", p.reason, "for", p.length)
+}
+
 // closed handles the end of a session.
 func (s *Sampler) closed() {
 	st := &s.session
@@ -256,10 +367,7 @@ func (s *Sampler) closed() {
 	}
 	switch message {
 	case intentPause:
-		st.pausedUntil = s.clock + pauseDuration
-		st.tryAt = st.pausedUntil
-		st.message = "NVML is shut down while a MIG change is pending"
-		s.log.Info("NVML shut down for a pending MIG change", "for", pauseDuration)
+		s.beginPause(st.pause)
 		return
 	case intentReplace:
 		st.mismatch = true
@@ -327,6 +435,8 @@ func (s *Sampler) driverError() string {
 	switch {
 	case st.op != "" && age >= s.o.Deadline:
 		return fmt.Sprintf("%s: no response for %s", st.op, age.Round(time.Second))
+	case s.paused() && st.pause.reason == reasonBinding && !s.pausedFor(reasonBinding):
+		return "" // every GPU is bound to another driver
 	case s.paused():
 		return st.message
 	case st.state != sessionOpen && st.message != "":
@@ -386,6 +496,7 @@ func (s *Sampler) pollEvents(limit *waitLimit) {
 	live := s.session.live
 	s.start(opPoll, func() result {
 		events, err := live.WaitEvents(0)
+		s.noteBindings(live)
 		return result{events: events, err: err}
 	})
 	s.await(limit)

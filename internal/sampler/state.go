@@ -27,6 +27,9 @@ type Session interface {
 	Scan() ([]GPU, error)
 	// WaitEvents waits up to timeout and returns the XIDs received. It runs concurrently with everything else.
 	WaitEvents(timeout time.Duration) ([]gpu.XIDEvent, error)
+	// Bindings reports whether WaitEvents has received since the last call that a GPU is being unbound from the driver,
+	// which waits for this session to be closed, and that one was bound to it.
+	Bindings() (unbound, bound bool)
 	Close() error
 }
 
@@ -72,10 +75,10 @@ type Expecter interface {
 	Expected() ([]Expected, error)
 }
 
-// Expected is a GPU of the PCI bus. Detached: it is bound to another driver.
+// Expected is a GPU of the PCI bus. Detached: it is bound to another driver; Unbound: to none.
 type Expected struct {
-	PCI      gpu.PCIAddress
-	Detached bool
+	PCI               gpu.PCIAddress
+	Detached, Unbound bool
 }
 
 // Options configure a Sampler. Only Driver is required.
@@ -156,8 +159,9 @@ type Sampler struct {
 	inbox struct {
 		sync.Mutex
 		events []gpu.XIDEvent
+		pause  gpu.Opt[pause] // the last request
 	}
-	changed      chan struct{}              // allocations may have changed; holds one
+	changed      chan struct{}              // allocations may have changed, or a pause is requested; holds one
 	listening    atomic.Bool                // Run's listener receives the events
 	panics       atomic.Uint64              // recovered in workers
 	eventSession atomic.Pointer[eventWatch] // the session to wait on
@@ -288,7 +292,6 @@ type tracked struct {
 	samplesEvery, sampledAt, samplesSoon time.Duration
 	sampled                              []int // processes with samples or accounts of the last read
 	freshSamples                         bool
-	measured                             bool // the depth of its ring was checked
 	migSeen                              bool // its MIG mode was read
 	migAnnounced                         bool // the pending MIG change was handled
 	history                              history
@@ -360,7 +363,10 @@ type sessionState struct {
 	scanAt      time.Duration // time of the next scan
 	scanWait    time.Duration // last wait between scans while a GPU fails; 0: none does
 	pauseAt     time.Duration // time of the next pause for a MIG change; 0: none is pending
+	pause       pause         // the present one, or the next
 	pausedUntil time.Duration
+	bound       []gpu.PCIAddress // the GPUs bound to the driver, and since when; during a pause for that
+	boundSince  time.Duration
 	reopened    time.Duration
 	hasReopened bool
 	seekAt      time.Duration // time of a new session for a missing GPU; 0: none is missing
@@ -370,6 +376,13 @@ type sessionState struct {
 	bare        bool // when the process started there was neither a library nor a kernel module, and none since
 	// moduleSince is since when a bare process has had a kernel module and no library.
 	moduleSince gpu.Opt[time.Duration]
+}
+
+// pause is an intended shutdown of NVML.
+type pause struct {
+	reason, words string // a label, and what follows "shut down"
+	length        time.Duration
+	unbinding     bool // a GPU is still to be unbound
 }
 
 // result is the outcome of an operation.
@@ -413,6 +426,17 @@ func (e *expectation) has(pci gpu.PCIAddress) (onBus, detached bool) {
 	return true, e.list[i].Detached
 }
 
+// bound lists the GPUs that are bound to the driver; lent reports that there are GPUs, all bound to another.
+func (e *expectation) bound() (list []gpu.PCIAddress, lent bool) {
+	lent = len(e.list) > 0
+	for _, x := range e.list {
+		if lent = lent && x.Detached; !x.Detached && !x.Unbound {
+			list = append(list, x.PCI)
+		}
+	}
+	return list, lent
+}
+
 // Latest returns the newest view. It is never nil and never modified.
 func (s *Sampler) Latest() *gpu.View { return s.view.Load() }
 
@@ -427,6 +451,14 @@ func (s *Sampler) Event(e gpu.XIDEvent) {
 func (s *Sampler) paused() bool {
 	st := &s.session
 	return st.state == sessionClosed && s.clock < st.pausedUntil
+}
+
+// wake makes Run look whether there is a reason to poll at once. It does not block.
+func (s *Sampler) wake() {
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
 }
 
 // endSession handles an error that ends the session.

@@ -49,8 +49,10 @@ func (s *Sampler) publish() {
 		Unresolved: inForce.Unresolved, Resources: inForce.Resources, Pods: inForce.Pods,
 		Accounts: gpu.Some(s.ledger.Accounts()),
 		Rejected: s.ledger.Rejected(), Panics: gpu.Some(s.panics.Load()),
-		Paused: []gpu.Pause{{Reason: reasonMIG, Active: s.paused()}},
-		Notes:  s.notes(),
+		Paused: []gpu.Pause{{Reason: reasonMIG, Active: s.pausedFor(reasonMIG)},
+			{Reason: reasonRequest, Active: s.pausedFor(reasonRequest)},
+			{Reason: reasonBinding, Active: s.pausedFor(reasonBinding)}},
+		Notes: s.notes(),
 	}
 	v.GPUs = make([]gpu.GPU, len(s.devs))
 	for i, t := range s.devs {
@@ -173,7 +175,7 @@ func (s *Sampler) notes() []string {
 	failure := s.driverError()
 	switch {
 	case s.paused():
-		add("NVML is shut down because a MIG change is pending; readings resume in at most %s.",
+		add("%s; readings resume in at most %s.", st.message,
 			(st.pausedUntil - s.clock).Round(time.Second))
 	case st.op != "" && s.o.Watch().Sub(st.opStarted) >= s.o.Deadline:
 		add("The driver hangs: %s. Check the kernel log for XIDs and hung tasks; restarting the exporter does not "+

@@ -22,8 +22,8 @@ type nodePage struct {
 	Compat   nodeLink
 }
 
-// nodeLink is the path and name of another exposition, if there is one.
-type nodeLink struct{ Path, Name string }
+// nodeLink is the path and name of another exposition, if there is one, and what it lacks.
+type nodeLink struct{ Path, Name, Note string }
 
 // lack is what some GPUs do not offer.
 type lack struct{ GPUs, Readings string }

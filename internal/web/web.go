@@ -47,9 +47,15 @@ type Compat struct {
 	// Name is the other exporter, for the link on the page.
 	Name    string
 	Metrics Metrics
-	// Port, if set, is a listen port at which /metrics is this exposition too.
+	// Port, if set, is a listen port at which /metrics is this exposition too; with Main it is at every port.
 	Port string
+	Main bool
+	// Note is what the exposition lacks, for the page.
+	Note string
 }
+
+// ownPath is the exporter's own exposition at any port, whatever /metrics is there.
+const ownPath = "/metrics/gpu"
 
 // Limits of the time and memory that a client may use.
 const (
@@ -65,7 +71,7 @@ func NewServer(o Options) *http.Server {
 	link, port := nodeLink{}, ""
 	var other http.Handler
 	if c := o.Compat; c != nil {
-		link, port = nodeLink{Path: strings.TrimPrefix(c.Path, "/"), Name: c.Name}, c.Port
+		link, port = nodeLink{strings.TrimPrefix(c.Path, "/"), c.Name, c.Note}, c.Port
 		// No OpenMetrics, which would append _total to the other exporter's counters.
 		other = newExposition(o.Latest, c.Metrics, prometheus.NewRegistry(), o.Logger,
 			expfmt.FmtProtoDelim,
@@ -75,15 +81,17 @@ func NewServer(o Options) *http.Server {
 	own := promhttp.InstrumentMetricHandler(o.Own,
 		newExposition(o.Latest, o.Metrics, o.Own, o.Logger,
 			expfmt.FmtOpenMetrics_1_0_0, expfmt.FmtOpenMetrics_0_0_1, expfmt.FmtProtoDelim, expfmt.FmtText))
+	mux.Handle("GET "+ownPath, own)
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
 		at, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
-		if ok && other != nil && strconv.Itoa(at.Port) == port {
+		if other != nil && (o.Compat.Main || ok && strconv.Itoa(at.Port) == port) {
 			other.ServeHTTP(w, r)
 			return
 		}
 		own.ServeHTTP(w, r)
 	})
 	mux.HandleFunc("GET /-/healthy", healthy(o.Alive))
+	mux.HandleFunc("GET /health", healthy(o.Alive)) // of dcgm-exporter, in the probes of its DaemonSets
 	mux.HandleFunc("GET /-/ready", ready(o.Latest))
 	mux.Handle("GET /{$}", page(o.Latest, link, o.Logger))
 	return &http.Server{

@@ -46,6 +46,9 @@ type Document struct {
 	Advice []Advice `json:"advice"`
 	// Comparison is with an earlier report.
 	Comparison *Comparison `json:"comparison,omitempty"`
+	// Past has the reports of --history, this one last; Outcomes what became of their advice.
+	Past     []Past    `json:"past,omitempty"`
+	Outcomes []Outcome `json:"outcomes,omitempty"`
 	// Goal is the share of time that should be busy; Projections are of a month at the rate of the period.
 	Goal        *Goal        `json:"goal,omitempty"`
 	Projections []Projection `json:"projections,omitempty"`
@@ -182,6 +185,8 @@ type Account struct {
 	Reclaimable float64 `json:"reclaimable_idle"`
 	// ReclaimableCost is that of Reclaimable, at the prices of the nodes.
 	ReclaimableCost *float64 `json:"reclaimable_cost,omitempty"`
+	// SharedCost is its part of the cost that belongs to no namespace; absent unless it is shared.
+	SharedCost *float64 `json:"shared_cost,omitempty"`
 	// Beyond is the part of busy beyond the allocation: on time-sliced GPUs a container may use more than its share.
 	// Unattributed is busy time of no container.
 	Beyond       float64 `json:"beyond_allocation"`
@@ -300,6 +305,8 @@ type Plot struct {
 
 // Advice is one recommendation.
 type Advice struct {
+	// ID is the same in all reports that give the advice.
+	ID string `json:"id"`
 	// Code is what to do, Reason its cause: both are stable words.
 	Code   string `json:"code"`
 	Reason string `json:"reason"`
@@ -412,4 +419,23 @@ type Projection struct {
 	// Saved is what advice saves per month: of the fleet nodes that can be given back, of a part GPU-hours that it frees.
 	Saved  float64  `json:"saved_cost_per_month"`
 	Budget *float64 `json:"budget_per_month,omitempty"`
+}
+
+// Past is what a report of the history had, per day.
+type Past struct {
+	To         time.Time `json:"to"`
+	Hours      float64   `json:"hours_per_day"`
+	Unused     float64   `json:"unused_hours_per_day"`
+	UnusedCost *float64  `json:"unused_cost_per_day,omitempty"`
+	Advice     int       `json:"advice"`
+}
+
+// Outcome is what became of advice of past reports: done, ignored (it is still given), or refuted by later demand (it is no longer given,
+// although nothing was reduced).
+type Outcome struct {
+	ID      string    `json:"id"`
+	Title   string    `json:"title"`
+	Outcome string    `json:"outcome"`
+	First   time.Time `json:"first"` // end of the first report with it
+	Reports int       `json:"reports"`
 }

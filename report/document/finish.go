@@ -2,11 +2,14 @@ package document
 
 import (
 	"cmp"
+	"fmt"
+	"hash/fnv"
 	"math"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // MeanMonth is the length of a month on average, in hours.
@@ -33,6 +36,7 @@ func (d *Document) Finish() {
 	sums := map[string]float64{}
 	for i := range d.Advice {
 		a := &d.Advice[i]
+		a.identify()
 		a.Owner = Operator
 		if w := workloads[a.Workload]; w != nil {
 			a.Owner, a.Query = cmp.Or(w.Group, w.Namespace), w.Query
@@ -107,8 +111,29 @@ func round(v reflect.Value) {
 	}
 }
 
+// Sure depends on how often advice of earlier times held later, and on the number of periods of the demand. The rest are the minimum
+// of the time and of the coverage, and the budget.
+func (w *Workload) Sure(v *Validation, observed, least time.Duration, coverage, budget float64) string {
+	const day = 24 * time.Hour
+	switch {
+	case v == nil || v.Worst > 10*budget || observed < least*19/20 || w.Coverage < coverage:
+		return "low"
+	case v.Folds == 4 && v.Worst <= budget && observed >= 14*day && w.Coverage >= 0.99 && (w.Rhythm == "day" || observed >= 28*day):
+		return "high"
+	}
+	return "medium"
+}
+
 // Least is the lower of two levels of confidence.
 func Least(x, y string) string {
 	levels := []string{"low", "medium", "high"}
 	return levels[min(slices.Index(levels, x), slices.Index(levels, y))]
+}
+
+// identify sets the ID of advice, by which reports recognize it: of what it is about and of what to do, whatever its figures are.
+func (a *Advice) identify() {
+	h := fnv.New64a()
+	later := map[bool]string{true: a.Reason}[a.Reason == "after_advice"]
+	_, _ = h.Write([]byte(strings.Join([]string{a.Code, later, a.Cluster, a.Workload, a.Node, a.Model}, "\x00"))) // never fails
+	a.ID = fmt.Sprintf("%016x", h.Sum64())
 }

@@ -132,3 +132,11 @@ func ResourceName(resource string) string {
 	}
 	return resource
 }
+
+// Requested are CPUs and bytes of memory.
+type Requested struct{ Cores, Bytes float64 }
+
+// Of points at the amount of a resource; nil if it is another one.
+func (r *Requested) Of(resource string) *float64 {
+	return map[string]*float64{"cpu": &r.Cores, "memory": &r.Bytes}[resource]
+}

@@ -13,8 +13,8 @@ import (
 // Queries adds the PromQL of the hours of each part of the fleet and of each workload. has are the metrics that there
 // are, raw the parts of the period that no recording rule covers, which are read from the series; pools lists the nodes of
 // each pool of each cluster, pods those of each workload.
-func Queries(doc *document.Document, ql prom.QL, has map[string]bool, raw []document.Span, pools map[[2]string][]string,
-	pods map[string][]string) {
+func Queries(doc *document.Document, ql prom.QL, has map[string]bool, raw []document.Span,
+	pools map[[2]string][]string, pods map[string][]string) {
 	step := doc.Period.StepSeconds
 	window := func(p document.Span) string {
 		return fmt.Sprintf("[%ds:%ds] @ %d", int(p.To.Sub(p.From).Seconds()), step, p.To.Unix())

@@ -2,6 +2,7 @@
 package prices
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -10,6 +11,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v2"
 )
@@ -27,10 +29,23 @@ type List struct {
 	Budgets map[string]float64 `yaml:"budget_per_month"`
 }
 
-// GPU is the price of a model: its name as the driver reports it, or a pattern such as "*H100*".
+// GPU is the price of GPUs: of a model by its name as the driver reports it, or a pattern such as "*H100*", and if they are set of a node
+// pool, a cluster, nodes with labels and a time alone, such as spot and reserved ones.
 type GPU struct {
-	Model   string   `yaml:"model"`
-	PerHour *float64 `yaml:"per_hour"`
+	Model    string            `yaml:"model"`
+	NodePool string            `yaml:"node_pool"`
+	Cluster  string            `yaml:"cluster"`
+	Labels   map[string]string `yaml:"node_labels"`
+	From     string            `yaml:"from"` // days, in UTC, up to but without
+	To       string            `yaml:"to"`
+	PerHour  *float64          `yaml:"per_hour"`
+	from, to time.Time
+}
+
+// Part is what has a price: GPUs of a model, and of a node pool, a cluster and nodes with labels where that is known.
+type Part struct {
+	Model, NodePool, Cluster string
+	Labels                   map[string]string
 }
 
 // Read reads a price list.
@@ -55,10 +70,25 @@ func Parse(text []byte) (*List, error) {
 	if p.Currency == "" {
 		p.Currency = "USD"
 	}
-	for i, c := range p.GPUs {
+	for i := range p.GPUs {
+		c := &p.GPUs[i]
 		if _, err := path.Match(c.Model, ""); c.Model == "" || err != nil {
 			return nil, fmt.Errorf("gpus[%d]: model %q must be the name in gpu_info or a pattern such as \"*H100*\"", i,
 				c.Model)
+		}
+		for _, pattern := range append(slices.Collect(maps.Values(c.Labels)), c.NodePool, c.Cluster) {
+			if _, err := path.Match(pattern, ""); err != nil {
+				return nil, fmt.Errorf("gpus[%d]: %q is no pattern", i, pattern)
+			}
+		}
+		for _, x := range []struct {
+			text string
+			into *time.Time
+		}{{c.From, &c.from}, {c.To, &c.to}} {
+			var err error
+			if *x.into, err = time.Parse(time.DateOnly, cmp.Or(x.text, "0001-01-01")); err != nil {
+				return nil, fmt.Errorf("gpus[%d]: %q must be a day such as 2026-01-31", i, x.text)
+			}
 		}
 		if !valid(c.PerHour, 0) {
 			return nil, fmt.Errorf("gpus[%d]: per_hour of %q is missing or not a price", i, c.Model)
@@ -86,11 +116,11 @@ func valid(v *float64, minimum float64) bool {
 	return v != nil && *v >= minimum && !math.IsInf(*v, 0) && *v < 1e12
 }
 
-// PerHour returns the price of a GPU-hour.
-func (p *List) PerHour(model string) (float64, bool) {
+// PerHour returns the price of a GPU-hour at a time; ok is false if there is none.
+func (p *List) PerHour(x Part, at time.Time) (price float64, ok bool) {
 	if p != nil {
-		for _, c := range p.GPUs {
-			if c.matches(model) {
+		for i := range p.GPUs {
+			if c := &p.GPUs[i]; c.matches(x) && !at.Before(c.from) && (c.to.Year() == 1 || at.Before(c.to)) {
 				return *c.PerHour, true
 			}
 		}
@@ -98,20 +128,62 @@ func (p *List) PerHour(model string) (float64, bool) {
 	return 0, false
 }
 
-func (c *GPU) matches(model string) bool {
-	// The pattern was checked by Parse; a slash in a model would stop the star.
-	plain := func(s string) string { return strings.ToLower(strings.ReplaceAll(s, "/", " ")) }
-	ok, _ := path.Match(plain(c.Model), plain(model))
-	return ok
+// Mean is the price of a GPU-hour over a time; nil if a part of it has none.
+func (p *List) Mean(x Part, from, to time.Time) *float64 {
+	if p == nil {
+		return nil
+	}
+	changes := []time.Time{from, to}
+	for _, c := range p.GPUs {
+		for _, at := range []time.Time{c.from, c.to} {
+			if at.After(from) && at.Before(to) {
+				changes = append(changes, at)
+			}
+		}
+	}
+	slices.SortFunc(changes, time.Time.Compare)
+	sum := 0.0
+	for i, at := range changes[1:] {
+		price, ok := p.PerHour(x, changes[i])
+		if !ok {
+			return nil
+		}
+		sum += price * at.Sub(changes[i]).Hours()
+	}
+	return new(sum / to.Sub(from).Hours())
 }
 
-// Cost is the price of GPU-hours of a model; nil if it is unknown.
-func (p *List) Cost(model string, hours float64) *float64 {
-	if per, ok := p.PerHour(model); ok {
-		cost := per * hours
-		return &cost
+// Cost is the price of GPU-hours; nil if it is unknown.
+func Cost(price *float64, hours float64) *float64 {
+	if price == nil {
+		return nil
 	}
-	return nil
+	return new(*price * hours)
+}
+
+// Labels are those of nodes that prices depend on.
+func (p *List) Labels() (names []string) {
+	if p != nil {
+		for _, c := range p.GPUs {
+			names = slices.AppendSeq(names, maps.Keys(c.Labels))
+		}
+	}
+	return names
+}
+
+func (c *GPU) matches(x Part) bool {
+	// The patterns were checked by Parse; a slash in a name would stop the star.
+	plain := func(s string) string { return strings.ToLower(strings.ReplaceAll(s, "/", " ")) }
+	match := func(pattern, name string) bool {
+		ok, _ := path.Match(plain(pattern), plain(name))
+		return ok || pattern == ""
+	}
+	for name, pattern := range c.Labels {
+		if !match(pattern, x.Labels[name]) {
+			return false
+		}
+	}
+	return match(c.Model, x.Model) && match(c.NodePool, x.NodePool) && match(c.Cluster, x.Cluster)
 }
 
 // Energy is the price of energy; nil if it is unknown.
@@ -126,11 +198,11 @@ func (p *List) Energy(kwh float64) *float64 {
 	return &cost
 }
 
-// Unmatched lists the models of the price list that the fleet does not have.
-func (p *List) Unmatched(models []string) []string {
+// Unmatched lists the models of the prices that no part of the fleet has.
+func (p *List) Unmatched(parts []Part) []string {
 	var out []string
 	for _, c := range p.GPUs {
-		if !slices.ContainsFunc(models, c.matches) {
+		if !slices.ContainsFunc(parts, c.matches) {
 			out = append(out, c.Model)
 		}
 	}

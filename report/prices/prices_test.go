@@ -4,6 +4,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
@@ -18,8 +19,10 @@ func TestPrices(t *testing.T) {
 		"energy_per_kwh: 1\nbudget_per_month: {a: 5}":                "needs the prices",
 		"gpus: [{model: x, per_hour: 1}]\nbudget_per_month: {a: -5}": "of \"a\"",
 		"gpus: [{model: x, per_hour: 1e12}]":                         "per_hour",
-		"gpu: 1":                                                     "gpu",
-		"GPUs: {":                                                    "yaml", "gpus: [{model: x, per_hour: a}]": "cannot",
+		"gpus: [{model: x, per_hour: 1, from: May}]":                 "2026-01-31",
+		"gpus: [{model: x, per_hour: 1, cluster: '['}]":              "no pattern",
+		"gpu: 1":  "gpu",
+		"GPUs: {": "yaml", "gpus: [{model: x, per_hour: a}]": "cannot",
 	} {
 		if _, err := Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q: %v", text, err)
@@ -29,12 +32,48 @@ func TestPrices(t *testing.T) {
 		"HBM3', per_hour: 3}\n- {model: '*h100*', per_hour: 2}"))
 	must.OK(t, err)
 	for model, want := range map[string]float64{h100: 3, "NVIDIA H100 NVL": 2} {
-		if v, ok := p.PerHour(model); !ok || v != want {
+		if v, ok := p.PerHour(Part{Model: model}, day(1)); !ok || v != want {
 			t.Errorf("%s costs %v", model, v)
 		}
 	}
-	if _, ok := p.PerHour("NVIDIA L40S"); ok || *p.Energy(10) != 3 || p.Unmatched([]string{h100}) != nil {
+	if _, ok := p.PerHour(Part{Model: "NVIDIA L40S"}, day(1)); ok || *p.Energy(10) != 3 || p.Unmatched([]Part{{Model: h100}}) != nil {
 		t.Error("a price of an unpriced model")
+	}
+}
+
+func day(n int) time.Time { return time.Date(2026, 3, n, 0, 0, 0, 0, time.UTC) }
+
+// Spot, reserved and other GPUs of one model have prices of their own, and prices change within a period.
+func TestPartsAndTimes(t *testing.T) {
+	p, err := Parse([]byte(`gpus:
+- {model: '*', node_labels: {karpenter.sh/capacity-type: spot}, per_hour: 1}
+- {model: '*H100*', node_pool: 'reserved-*', to: 2026-03-11, per_hour: 4}
+- {model: '*H100*', node_pool: 'reserved-*', from: 2026-03-21, per_hour: 2}
+- {model: '*H100*', cluster: west, per_hour: 6}
+- {model: '*H100*', from: 2026-03-02, per_hour: 8}`))
+	must.OK(t, err)
+	spot := map[string]string{"karpenter.sh/capacity-type": "spot"}
+	for _, tt := range []struct {
+		name     string
+		part     Part
+		from, to int
+		want     float64 // 0 is none
+	}{
+		{"spot", Part{h100, "reserved-a", "west", spot}, 1, 31, 1},
+		{"a pool before its price changes", Part{h100, "reserved-a", "", nil}, 1, 11, 4},
+		// Ten days at 4, ten at the price of others, ten at 2.
+		{"a pool whose price changes", Part{h100, "reserved-a", "", nil}, 1, 31, (4 + 8 + 2) / 3.},
+		{"a cluster", Part{h100, "other", "west", nil}, 1, 31, 6},
+		{"any other", Part{Model: h100, NodePool: "other", Cluster: "east"}, 2, 31, 8},
+		{"without a price for a day", Part{Model: h100}, 1, 31, 0},
+		{"another model", Part{Model: "NVIDIA L40S"}, 2, 31, 0},
+	} {
+		if got := p.Mean(tt.part, day(tt.from), day(tt.to)); (got == nil) != (tt.want == 0) || got != nil && math.Abs(*got-tt.want) > 1e-9 {
+			t.Errorf("%s: %v", tt.name, got)
+		}
+	}
+	if len(p.Labels()) != 1 || len(p.Unmatched([]Part{{Model: h100}})) != 4 {
+		t.Errorf("%v, %v", p.Labels(), p.Unmatched([]Part{{Model: h100}}))
 	}
 }
 
@@ -58,11 +97,8 @@ func FuzzParse(f *testing.F) {
 				t.Errorf("%s costs %v", what, v)
 			}
 		}
-		if v, ok := p.PerHour(model); ok {
-			price(model, v)
-		}
-		if c := p.Cost(model, 24); c != nil {
-			price("a day", *c)
+		if v := p.Mean(Part{Model: model}, day(1), day(2)); v != nil {
+			price(model, *v)
 		}
 		if e := p.Energy(100); e != nil {
 			price("100 kWh", *e)

@@ -66,15 +66,6 @@ type Client struct {
 
 	mu       sync.Mutex
 	warnings map[string]bool
-	stats    Stats
-}
-
-// Stats count what was queried.
-type Stats struct {
-	Requests, Retries, Halved int
-	Series, Points, Bytes     int64
-	// Waited is the sum over requests of the time until the whole response was received.
-	Waited time.Duration
 }
 
 // New returns a client. It makes no request.
@@ -123,19 +114,6 @@ func (c *Client) Warnings() []string {
 	return slices.Sorted(maps.Keys(c.warnings))
 }
 
-// Stats returns what was queried so far.
-func (c *Client) Stats() Stats {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.stats
-}
-
-func (c *Client) count(add func(*Stats)) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	add(&c.stats)
-}
-
 // Where returns the server's URL without secrets.
 func (c *Client) Where() string { return c.base.String() }
 
@@ -176,7 +154,6 @@ func (c *Client) piece(ctx context.Context, r Range, each func(*Series) error) e
 	if !errors.As(err, new(*tooLarge)) || span < minSpan || half < r.Step {
 		return err
 	}
-	c.count(func(s *Stats) { s.Halved++ })
 	c.log.Debug("piece is too large, querying its halves", "span", span, "err", err)
 	for {
 		now := c.chunk.Load()
@@ -255,10 +232,6 @@ func (c *Client) query(ctx context.Context, path string, form url.Values, each f
 		return fmt.Errorf("query at %s: %s", c.Where(), oneLine(r.message))
 	}
 	c.warn(r.warnings, r.partial)
-	c.count(func(s *Stats) {
-		s.Series += int64(r.series)
-		s.Points += int64(r.points)
-	})
 	return nil
 }
 
@@ -308,9 +281,8 @@ func (c *Client) fetch(ctx context.Context, method, path string, form url.Values
 		if atLeast == noRetry || tries >= c.cfg.Retries {
 			return nil, nil, err
 		}
-		c.count(func(s *Stats) { s.Retries++ })
 		pause := max(delay, atLeast)
-		c.log.Info("retrying a failed request", "in", pause, "attempt", tries+1, "err", err)
+		c.log.Warn("retrying a failed request", "in", pause, "attempt", tries+1, "err", err)
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -345,18 +317,12 @@ func (c *Client) attempt(ctx context.Context, method, path string, form url.Valu
 	}
 	req.Header.Set("Accept", "application/json")
 	maps.Copy(req.Header, c.cfg.Headers)
-	start := time.Now()
 	res, err := c.http.Do(req)
 	if err != nil {
 		return c.unreachable(err)
 	}
 	defer res.Body.Close()
 	n, err := io.Copy(buf, io.LimitReader(res.Body, maxBytes+1))
-	c.count(func(s *Stats) {
-		s.Requests++
-		s.Bytes += n
-		s.Waited += time.Since(start)
-	})
 	switch {
 	case err != nil:
 		return 0, fmt.Errorf("read the response of %s: %w", c.Where(), err)

@@ -25,7 +25,6 @@ type response struct {
 	warnings        []string
 	partial         bool // VictoriaMetrics has a field of its own for it
 	resultType      string
-	series, points  int
 }
 
 var errNotJSON = errors.New("not JSON of the Prometheus API")
@@ -234,7 +233,7 @@ func (d *decoder) list(do func()) {
 	}
 }
 
-func (d *decoder) oneSeries(r *response) {
+func (d *decoder) oneSeries() {
 	s := &d.series
 	s.Labels, s.At, s.Value = s.Labels[:0], s.At[:0], s.Value[:0]
 	d.fields(func(name []byte) {
@@ -250,8 +249,6 @@ func (d *decoder) oneSeries(r *response) {
 		}
 	})
 	if d.err == nil {
-		r.series++
-		r.points += len(s.At)
 		d.err = d.each(s)
 	}
 }
@@ -266,7 +263,7 @@ func (d *decoder) data(r *response) {
 		case string(name) == "resultType":
 			r.resultType = string(d.text())
 		case string(name) == "result" && r.resultType != "scalar" && r.resultType != "string" && d.next() == '[':
-			d.list(func() { d.oneSeries(r) })
+			d.list(d.oneSeries)
 		default:
 			d.skip()
 		}

@@ -2,8 +2,10 @@ package render
 
 import (
 	"fmt"
+	"html/template"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
@@ -11,30 +13,74 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/report/units"
 )
 
-// column is a column of a list: text, Markdown and the page show its title and text, CSV its key and raw value.
+// column is a column of a list, from which every format is made: text, Markdown and the page show its title and text, CSV its key and raw
+// value, and the page instead of the text what is drawn.
 type column[T any] struct {
 	// key is the CSV header; empty if CSV does not have the column.
 	key string
 	// title is the heading; empty if only CSV has the column.
-	title string
-	// text is the value for a reader, value the raw one: string, float64, *float64 or *time.Time.
+	title  string
+	number bool
+	// text is the value for a reader; nil is none. value is the raw one: string, float64, *float64 or *time.Time; nil is the text.
 	text  func(T) string
 	value func(T) any
+	drawn func(T) template.HTML
 }
 
 // number is a column of numbers.
 func number[T any](key, title string, of func(T) float64, format func(float64) string) column[T] {
-	return column[T]{key, title, func(x T) string { return format(of(x)) }, func(x T) any { return of(x) }}
+	return column[T]{key, title, true, func(x T) string { return format(of(x)) }, func(x T) any { return of(x) }, nil}
 }
 
 // optional is a column of numbers that may be absent.
 func optional[T any](key, title string, of func(T) *float64, format func(float64) string) column[T] {
-	return column[T]{key, title, func(x T) string { return orDash(of(x), format) }, func(x T) any { return of(x) }}
+	return column[T]{key, title, true, func(x T) string { return orDash(of(x), format) }, func(x T) any { return of(x) }, nil}
 }
 
 // label is a column of text.
 func label[T any](key, title string, of func(T) string) column[T] {
-	return column[T]{key, title, of, func(x T) any { return of(x) }}
+	return column[T]{key, title, false, of, nil, nil}
+}
+
+// cell is a value of a list, or the head of a column.
+type cell struct {
+	key, Title, Text, Sort string // Sort is the raw value
+	Number                 bool
+	HTML                   template.HTML
+	page                   bool // text formats do not have it
+}
+
+// table is a list in all formats.
+type table struct {
+	Key, Title string
+	Head       []cell
+	Rows       [][]cell
+}
+
+func tableOf[T any](key, title string, columns []column[*T], rows []T) table {
+	t := table{Key: key, Title: title}
+	for _, c := range columns {
+		t.Head = append(t.Head, cell{key: c.key, Title: c.title, Number: c.number, page: c.text == nil})
+	}
+	for i := range rows {
+		row := slices.Clone(t.Head)
+		for k, c := range columns {
+			x := &row[k]
+			if c.text != nil {
+				x.Text = c.text(&rows[i])
+			}
+			if x.Sort = units.Clean(x.Text); c.value != nil {
+				x.Sort = raw(c.value(&rows[i]))
+			} else if x.Sort != "" && strings.ContainsRune("=+-@", rune(x.Sort[0])) {
+				x.Sort = "'" + x.Sort // a spreadsheet takes no name for a formula
+			}
+			if c.drawn != nil {
+				x.HTML = c.drawn(&rows[i])
+			}
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
 }
 
 func orDash(x *float64, format func(float64) string) string {
@@ -42,25 +88,6 @@ func orDash(x *float64, format func(float64) string) string {
 		return "–"
 	}
 	return format(*x)
-}
-
-// titled are the columns for a reader.
-func titled[T any](all []column[T]) []column[T] {
-	var out []column[T]
-	for _, c := range all {
-		if c.title != "" {
-			out = append(out, c)
-		}
-	}
-	return out
-}
-
-func titles[T any](columns []column[T]) []string {
-	out := make([]string, len(columns))
-	for i, c := range columns {
-		out[i] = c.title
-	}
-	return out
 }
 
 // in formats amounts of the document's currency.
@@ -83,57 +110,72 @@ func unusedCost(a account) *float64 {
 	return &x
 }
 
-// stateColumns are the states of the fleet.
-func stateColumns(d *document.Document) []column[document.State] {
-	columns := []column[document.State]{
-		label("", "State", func(s document.State) string { return s.Quantity().Word }),
-		number("", "GPU-hours", d.Fleet.States.Of, units.Hours),
-		number("", "Share", d.Fleet.States.Of, func(x float64) string { return units.Share(x, d.Fleet.Hours) }),
+// stateTable has the states of the fleet.
+func stateTable(d *document.Document) table {
+	type row = *document.State
+	of := func(x row) float64 { return d.Fleet.States.Of(*x) }
+	columns := []column[row]{
+		{title: "State", text: func(x row) string { return x.Quantity().Word }, drawn: func(x row) template.HTML {
+			return template.HTML(fmt.Sprintf(`<span class="dot k%d"></span>%s`, *x, x.Quantity().Word))
+		}},
+		number("", "GPU-hours", of, units.Hours),
+		number("", "Share", of, func(x float64) string { return units.Share(x, d.Fleet.Hours) }),
 	}
 	if d.Fleet.StateCost != nil {
-		columns = append(columns, number("", "Cost", d.Fleet.StateCost.Of, in(d)))
+		columns = append(columns, number("", "Cost", func(x row) float64 { return d.Fleet.StateCost.Of(*x) }, in(d)))
 	}
-	return columns
+	columns = append(columns, column[row]{title: "Definition", drawn: func(x row) template.HTML {
+		return template.HTML(template.HTMLEscapeString(x.Quantity().Definition))
+	}})
+	var all []document.State
+	for s := range document.StateCount {
+		all = append(all, s)
+	}
+	return tableOf("state", "", columns, all)
 }
 
 // accountColumns are those of the accounts of a level.
 func accountColumns(d *document.Document, l level) []column[account] {
-	none := func(account) string { return "" }
 	owned := l.Key == "namespace" || l.Key == "group" // allocated time alone
+	name := label("", l.Title, l.name)
+	if l.Key == "node" {
+		name.drawn = func(a account) template.HTML {
+			return template.HTML(fmt.Sprintf(`%s<br><span class="dim small">%s</span>`, template.HTMLEscapeString(l.name(a)),
+				template.HTMLEscapeString(a.Model)))
+		}
+	}
 	columns := []column[account]{
-		label("level", "", func(account) string { return l.Key }),
 		label("cluster", "", func(a account) string { return a.Cluster }),
 		label("node_pool", "", func(a account) string { return a.NodePool }),
 		label("node", "", func(a account) string { return a.Node }),
 		label("namespace", "", func(a account) string { return a.Namespace }),
 		label("group", "", func(a account) string { return a.Group }),
-		label("kind", "", none),
-		label("workload", "", none),
 		label("model", "", func(a account) string { return a.Model }),
-		label("", l.Title, l.name),
+		name,
 		number("gpus", "GPUs", func(a account) float64 { return a.GPUs }, units.GPUs),
 		number("hours", "Hours", func(a account) float64 { return a.Hours }, units.Hours),
+		{title: "States", number: true, value: func(a account) any { return a.States.Busy / max(a.Hours, 1e-9) },
+			drawn: func(a account) template.HTML { return stack(a.States, "mini") }},
 	}
 	for s := range document.StateCount {
 		title := s.Quantity().Word
 		if owned && (s == document.Unallocated || s == document.Unavailable || s == document.NotReported) {
 			title = "" // always 0
 		}
-		columns = append(columns, column[account]{s.String(), title,
-			func(a account) string { return units.Share(a.States.Of(s), a.Hours) },
-			func(a account) any { return a.States.Of(s) }})
+		columns = append(columns, shareOfHours(s.String(), title, func(a account) float64 { return a.States.Of(s) }))
 	}
 	others := ""
 	if owned {
 		others = "Used by others"
 	}
-	columns = append(columns, column[account]{"used_by_others", others,
-		func(a account) string { return units.Share(a.UsedByOthers, a.Hours) },
-		func(a account) any { return a.UsedByOthers }},
+	columns = append(columns, shareOfHours("used_by_others", others, func(a account) float64 { return a.UsedByOthers }),
 		number("beyond_allocation", "", func(a account) float64 { return a.Beyond }, units.Hours),
 		number("reclaimable_idle", "Reclaimable, h", func(a account) float64 { return a.Reclaimable }, units.Hours),
 		number("coverage", "", func(a account) float64 { return a.Coverage }, units.Ratio))
-	energy, cost, reclaimable := "", "", ""
+	energy, cost, reclaimable, shared := "", "", "", ""
+	if slices.ContainsFunc(l.accounts, func(a document.Account) bool { return a.SharedCost != nil }) {
+		shared = "Shared cost"
+	}
 	if d.Fleet.EnergyKWh != nil {
 		energy = "Energy, kWh"
 	}
@@ -144,8 +186,15 @@ func accountColumns(d *document.Document, l level) []column[account] {
 		optional("energy_kwh", energy, func(a account) *float64 { return a.EnergyKWh }, units.Hours),
 		optional("cost", cost, func(a account) *float64 { return a.Cost }, in(d)),
 		optional("unused_cost", "", unusedCost, in(d)),
+		optional("shared_cost", shared, func(a account) *float64 { return a.SharedCost }, in(d)),
 		optional("reclaimable_cost", reclaimable, func(a account) *float64 { return a.ReclaimableCost }, in(d)),
 		label("query", "", func(a account) string { return a.Query }))
+}
+
+// shareOfHours is a column of hours, of which a reader sees the share.
+func shareOfHours(key, title string, of func(account) float64) column[account] {
+	return column[account]{key: key, title: title, number: true, text: func(a account) string { return units.Share(of(a), a.Hours) },
+		value: func(a account) any { return of(a) }}
 }
 
 // workloadColumns are those of the workloads.
@@ -159,7 +208,6 @@ func workloadColumns(d *document.Document) []column[workload] {
 		beyond = "Memory beyond allocation"
 	}
 	return []column[workload]{
-		label("level", "", func(workload) string { return "workload" }),
 		label("cluster", "", func(w workload) string { return w.Cluster }),
 		label("namespace", "", func(w workload) string { return w.Namespace }),
 		label("group", "", func(w workload) string { return w.Group }),
@@ -183,18 +231,18 @@ func workloadColumns(d *document.Document) []column[workload] {
 		number("beyond_allocation", "", func(w workload) float64 { return w.Beyond }, units.Hours),
 		number("reclaimable_idle", "", func(w workload) float64 { return w.Reclaimable }, units.Hours),
 		number("longest_idle", "Longest idle", func(w workload) float64 { return w.LongestIdle }, units.Span),
-		{"last_busy", "", nil, func(w workload) any { return w.LastBusy }},
+		{key: "last_busy", value: func(w workload) any { return w.LastBusy }},
 		number("", catalog.Unused.Word+", h", func(w workload) float64 { return w.Unused }, units.Hours),
 		number("coverage", "", func(w workload) float64 { return w.Coverage }, units.Ratio),
 		optional("energy_kwh", "", func(w workload) *float64 { return w.EnergyKWh }, units.Hours),
 		optional("cost", "", func(w workload) *float64 { return w.Cost }, in(d)),
 		optional("unused_cost", unused, func(w workload) *float64 { return w.UnusedCost }, in(d)),
-		{"advice", "Advice", func(w workload) string {
+		{key: "advice", title: "Advice", text: func(w workload) string {
 			if w.Advice == "" {
 				return "(" + w.NoAdvice + ")"
 			}
 			return w.Advice
-		}, func(w workload) any { return w.Advice }},
+		}, value: func(w workload) any { return w.Advice }},
 		label("no_advice", "", func(w workload) string { return w.NoAdvice }),
 		label("query", "", func(w workload) string { return w.Query }),
 	}
@@ -207,7 +255,6 @@ func adviceColumns(d *document.Document) []column[advice] {
 		saves, month = "Cost", "Cost per month"
 	}
 	return []column[advice]{
-		label("level", "", func(advice) string { return "advice" }),
 		label("advice", "", func(a advice) string { return a.Code }),
 		label("reason", "", func(a advice) string { return a.Reason }),
 		label("cluster", "", func(a advice) string { return a.Cluster }),
@@ -220,7 +267,7 @@ func adviceColumns(d *document.Document) []column[advice] {
 		label("evidence", "Reason", func(a advice) string { return a.Evidence }),
 		label("saving", "Saves", func(a advice) string { return kindOf(a.Saving) }),
 		number("saved_hours", "GPU-hours", func(a advice) float64 { return a.SavedHours }, units.Hours),
-		{"nodes", "", nil, func(a advice) any { return float64(a.Nodes) }},
+		{key: "nodes", value: func(a advice) any { return float64(a.Nodes) }},
 		number("cumulated_hours", "Cumulated", func(a advice) float64 { return a.Cumulated }, units.Hours),
 		optional("saved_cost", saves, func(a advice) *float64 { return a.SavedCost }, in(d)),
 		optional("saved_cost_per_month", month, func(a advice) *float64 { return a.MonthCost }, in(d)),
@@ -228,13 +275,13 @@ func adviceColumns(d *document.Document) []column[advice] {
 		label("replay", "Replay", func(a advice) string { return replayed(a.Replay) }),
 		label("risk", "", func(a advice) string { return a.Risk }),
 		label("confidence", "Confidence", func(a advice) string { return a.Confidence }),
-		{"throttled", "", nil, func(a advice) any {
+		{key: "throttled", value: func(a advice) any {
 			if a.Replay != nil {
 				return a.Replay.Throttled
 			}
 			return ""
 		}},
-		{"exceeded_later", "", nil, func(a advice) any {
+		{key: "exceeded_later", value: func(a advice) any {
 			if a.Validation != nil {
 				return a.Validation.Exceeded
 			}
@@ -264,8 +311,7 @@ func decisionColumns() []column[*decision] {
 // bucketColumns are those of the parts of the trend; hours are those of all states.
 func bucketColumns() []column[*document.Bucket] {
 	columns := []column[*document.Bucket]{
-		label("level", "", func(*document.Bucket) string { return "trend" }),
-		{"from", "", nil, func(b *document.Bucket) any { return &b.From }},
+		{key: "from", value: func(b *document.Bucket) any { return &b.From }},
 		number("hours", "", func(b *document.Bucket) float64 { return b.States.Sum() }, units.Hours),
 	}
 	for s := range document.StateCount {
@@ -282,7 +328,6 @@ func changeColumns(d *document.Document) []column[*document.Change] {
 		titles = [4]string{"Cost before", "Cost", "Unused cost before", "Unused cost"}
 	}
 	return []column[row]{
-		label("level", "", func(row) string { return "change" }),
 		label("title", "Part", func(x row) string { return x.Name }),
 		number("hours_per_day_before", "GPU-hours before", func(x row) float64 { return x.HoursBefore }, units.Hours),
 		number("hours_per_day", "GPU-hours", func(x row) float64 { return x.Hours }, units.Hours),
@@ -295,6 +340,34 @@ func changeColumns(d *document.Document) []column[*document.Change] {
 	}
 }
 
+// pastColumns are those of past reports, outcomeColumns those of what became of their advice.
+func pastColumns(d *document.Document) []column[*document.Past] {
+	type row = *document.Past
+	cost := map[bool]string{true: "Unused cost"}[d.Fleet.Cost != nil]
+	return []column[row]{
+		{key: "to", title: "Until", text: func(x row) string { return units.Minute(d.Period.In(x.To)) },
+			value: func(x row) any { return &x.To }},
+		number("hours_per_day", "GPU-hours", func(x row) float64 { return x.Hours }, units.Hours),
+		number("unused_per_day", "Unused", func(x row) float64 { return x.Unused }, units.Hours),
+		optional("unused_cost_per_day", cost, func(x row) *float64 { return x.UnusedCost }, in(d)),
+		number("advice_count", "Recommendations", func(x row) float64 { return float64(x.Advice) }, units.Whole),
+	}
+}
+
+func outcomeColumns(d *document.Document) []column[*document.Outcome] {
+	type row = *document.Outcome
+	return []column[row]{
+		label("title", "Recommendation", func(x row) string { return x.Title }),
+		label("outcome", "Outcome", func(x row) string {
+			return x.Outcome + map[string]string{"refuted": " by later demand"}[x.Outcome]
+		}),
+		{key: "first", title: "First", text: func(x row) string { return units.Minute(d.Period.In(x.First)) },
+			value: func(x row) any { return &x.First }},
+		number("reports", "Reports", func(x row) float64 { return float64(x.Reports) }, units.Whole),
+		label("id", "", func(x row) string { return x.ID }),
+	}
+}
+
 // projectionColumns are those of what a month costs.
 func projectionColumns(d *document.Document) []column[*document.Projection] {
 	type row = *document.Projection
@@ -303,7 +376,6 @@ func projectionColumns(d *document.Document) []column[*document.Projection] {
 		budget, used = "Budget", "Used of it"
 	}
 	return []column[row]{
-		label("level", "", func(row) string { return "projection" }),
 		label("title", "Part", func(p row) string { return p.Name }),
 		number("cost_per_month", "Cost", func(p row) float64 { return p.Cost }, in(d)),
 		number("unused_cost_per_month", "Unused cost", func(p row) float64 { return p.UnusedCost }, in(d)),
@@ -359,4 +431,30 @@ func replayed(r *document.Replay) string {
 		text += "; not known: " + r.Unknown
 	}
 	return text
+}
+
+// lists are the tables of all formats; those without a title are in CSV alone.
+func lists(d *document.Document, o Options) []table {
+	fleet := level{Key: "fleet", name: func(*document.Account) string { return "" }}
+	out := []table{tableOf("fleet", "", accountColumns(d, fleet), []document.Account{d.Fleet})}
+	for _, l := range levels(d, o) {
+		out = append(out, tableOf(l.Key, l.Title, accountColumns(d, l), l.accounts))
+	}
+	if o.shows("workload") && len(d.Workloads) > 0 {
+		out = append(out, tableOf("workload", "Workloads, largest unused first", workloadColumns(d), d.Workloads))
+	}
+	out = append(out, tableOf("advice", "Advice", adviceColumns(d), d.Advice), tableOf("trend", "", bucketColumns(), d.Trend))
+	if len(d.Projections) > 0 {
+		out = append(out, tableOf("projection", "A month at this rate", projectionColumns(d), d.Projections))
+	}
+	if len(d.Past) > 1 {
+		out = append(out, tableOf("past", "Reports so far, per day", pastColumns(d), d.Past))
+	}
+	if len(d.Outcomes) > 0 {
+		out = append(out, tableOf("outcome", "What became of advice", outcomeColumns(d), d.Outcomes))
+	}
+	if d.Comparison != nil {
+		out = append(out, tableOf("change", "Per day, before and now", changeColumns(d), d.Comparison.Changes))
+	}
+	return out
 }

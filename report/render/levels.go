@@ -1,9 +1,13 @@
 package render
 
 import (
+	"fmt"
+	"html/template"
 	"slices"
+	"strings"
 
 	"github.com/gpu-exporter/gpu-exporter/report/document"
+	"github.com/gpu-exporter/gpu-exporter/report/units"
 )
 
 // Options say what is shown. JSON and CSV show everything.
@@ -52,4 +56,21 @@ func levels(d *document.Document, o Options) []level {
 	return slices.DeleteFunc(all, func(l level) bool {
 		return !o.shows(l.Key) || len(l.accounts) == 0 || l.Key == "cluster" && len(l.accounts) < 2
 	})
+}
+
+// stack draws states as one bar. Every text in it is made here, of numbers and the words of the states.
+func stack(c document.States, class string) template.HTML {
+	sum := c.Sum()
+	var b, text strings.Builder
+	for s := range document.StateCount {
+		v, word := c.Of(s), s.Quantity().Word
+		if sum <= 0 || v/sum < 0.0005 {
+			continue
+		}
+		percent := template.HTMLEscapeString(units.Share(v, sum))
+		fmt.Fprintf(&b, `<i class="k%d" style="flex:%.4f" title="%s: %s"></i>`, s, v/sum, word, percent)
+		fmt.Fprintf(&text, "%s %s; ", word, percent)
+	}
+	return template.HTML(fmt.Sprintf(`<div class="bar %s" role="img" aria-label="%s">%s</div>`, class, text.String(),
+		b.String()))
 }

@@ -22,28 +22,38 @@ type outline struct {
 	begin  func(title string, head []string)
 	row    func(cells []string)
 	more   string // what follows a list that is cut off
-	states func(document.State) string
+	states func(state int) string
 }
 
 func (w *outline) printf(format string, args ...any) { fmt.Fprintf(w, format, args...) }
 
-// list writes the first rows of a list.
-func list[T any](w *outline, title string, columns []column[*T], rows []T) {
-	columns = titled(columns)
-	w.begin(title, titles(columns))
-	shown := rows
-	if w.o.Top > 0 && len(rows) > w.o.Top {
-		shown = rows[:w.o.Top]
+// list writes the first rows of a list, with what more each of them has.
+func (w *outline) list(t table, more func(row int) string) {
+	shown := func(row []cell) (out []string) {
+		for _, c := range row {
+			if c.Title != "" && !c.page {
+				out = append(out, w.cell(c.Text))
+			}
+		}
+		return out
 	}
-	for i := range shown {
-		cells := make([]string, len(columns))
-		for k, c := range columns {
-			cells[k] = w.cell(c.text(&shown[i]))
+	var head []string
+	for _, c := range t.Head {
+		if c.Title != "" && !c.page {
+			head = append(head, c.Title)
+		}
+	}
+	w.begin(t.Title, head)
+	for i, row := range t.Rows {
+		if w.o.Top > 0 && i == w.o.Top && t.Title != "" {
+			w.printf(w.more, len(t.Rows)-i)
+			break
+		}
+		cells := shown(row)
+		if more != nil {
+			cells = append(cells, more(i))
 		}
 		w.row(cells)
-	}
-	if left := len(rows) - len(shown); left > 0 {
-		w.printf(w.more, left)
 	}
 }
 
@@ -55,18 +65,7 @@ func (w *outline) summary() {
 		units.Span(d.Period.Hours), units.GPUs(d.Fleet.GPUs), units.Hours(d.Fleet.Hours))
 	w.printf("Coverage %s; the states differ from the expected GPU-hours by %s.\n",
 		units.Ratio(d.Fleet.Coverage), units.Difference(d.Checks.Difference))
-	columns := stateColumns(d)
-	w.begin("", titles(columns))
-	for s := range document.StateCount {
-		var cells []string
-		for _, c := range columns {
-			cells = append(cells, w.cell(c.text(s)))
-		}
-		if w.states != nil {
-			cells = append(cells, w.states(s))
-		}
-		w.row(cells)
-	}
+	w.list(stateTable(d), w.states)
 	w.printf("\nOf idle, %s GPU-hours are reclaimable: in periods of 30 minutes and longer. Of busy, %s are beyond "+
 		"the "+
 		"allocation of the containers, and %s are unattributed.\n", units.Hours(d.Fleet.Reclaimable),
@@ -76,7 +75,7 @@ func (w *outline) summary() {
 		w.printf("%s\n", goal(d))
 	}
 	if rows := decisions(d); len(rows) > 0 {
-		list(w, "Decisions", decisionColumns(), rows)
+		w.list(tableOf("decision", "Decisions", decisionColumns(), rows), nil)
 		w.printf("\n%s\n", sums(d))
 	}
 }
@@ -87,15 +86,22 @@ func goal(d *document.Document) string {
 		units.Ratio(d.Goal.Reached), d.Goal.Met, len(d.Trend))
 }
 
-// parts writes the levels and the workloads.
+// parts writes the levels and the workloads, what a month costs, and what changed since an earlier report.
 func (w *outline) parts() {
-	for _, l := range levels(w.d, w.o) {
-		list(w, l.Title, accountColumns(w.d, l), l.accounts)
+	for _, t := range lists(w.d, w.o) {
+		if t.Title != "" && t.Key != "advice" {
+			w.list(t, nil)
+		}
 	}
-	if w.o.shows("workload") && len(w.d.Workloads) > 0 {
-		list(w, "Workloads, largest unused first", workloadColumns(w.d), w.d.Workloads)
+	if c := w.d.Comparison; c != nil {
+		w.printf("\n")
+		for _, t := range c.Followed {
+			w.printf("- no longer: %s\n", w.cell(t))
+		}
+		for _, t := range c.New {
+			w.printf("- new: %s\n", w.cell(t))
+		}
 	}
-	w.plans()
 }
 
 func writeTable(out io.Writer, d *document.Document, o Options) error {
@@ -109,8 +115,8 @@ func writeTable(out io.Writer, d *document.Document, o Options) error {
 		w.printf("\n")
 		w.row(head)
 	}
-	w.states = func(s document.State) string {
-		n := int(d.Fleet.States.Of(s)/max(d.Fleet.Hours, 1e-9)*30 + 0.5)
+	w.states = func(s int) string {
+		n := int(d.Fleet.States.Of(document.State(s))/max(d.Fleet.Hours, 1e-9)*30 + 0.5)
 		return strings.Repeat("█", max(0, min(30, n)))
 	}
 	if d.Partial {
@@ -199,7 +205,7 @@ func writeMarkdown(out io.Writer, d *document.Document, o Options) error {
 	if len(d.Advice) == 0 {
 		w.printf("\n## Advice\n\nNone.\n")
 	} else {
-		list(w, "Advice", adviceColumns(d), d.Advice)
+		w.list(tableOf("advice", "Advice", adviceColumns(d), d.Advice), nil)
 		w.printf("\n<details><summary>Changes</summary>\n\n")
 		for i, a := range d.Advice {
 			if o.Top > 0 && i >= o.Top {
@@ -220,74 +226,34 @@ func writeMarkdown(out io.Writer, d *document.Document, o Options) error {
 	return errs.err
 }
 
-// formula keeps a spreadsheet from interpreting a name as a formula.
-func formula(v any) string {
-	s, name := v.(string)
-	if s = units.Clean(s); name && s != "" && strings.ContainsRune("=+-@", rune(s[0])) {
-		return "'" + s
-	}
-	if name {
-		return s
-	}
-	return raw(v)
-}
-
 // writeCSV writes a row for each account, workload, advice and so on; the column level distinguishes them.
 func writeCSV(w io.Writer, d *document.Document) error {
 	out := csv.NewWriter(w)
-	fleet := level{Key: "fleet", accounts: []document.Account{d.Fleet}}
-	var header []string
-	at := map[string]int{}
-	add := func(key string) {
-		if _, ok := at[key]; !ok && key != "" {
-			at[key] = len(header)
-			header = append(header, key)
+	header, at := []string{"level"}, map[string]int{"": -1}
+	all := lists(d, Options{})
+	for _, t := range all {
+		for _, c := range t.Head {
+			if _, ok := at[c.key]; !ok {
+				at[c.key] = len(header)
+				header = append(header, c.key)
+			}
 		}
 	}
-	for _, c := range accountColumns(d, fleet) {
-		add(c.key)
-	}
-	workloads, advised := workloadColumns(d), adviceColumns(d)
-	trend, planned, changed := bucketColumns(), projectionColumns(d), changeColumns(d)
-	for _, keys := range [][]string{keys(workloads), keys(advised), keys(trend), keys(planned), keys(changed)} {
-		for _, k := range keys {
-			add(k)
+	_ = out.Write(append(header, "partial")) // the error is kept
+	for _, t := range all {
+		for _, row := range t.Rows {
+			cells := make([]string, len(header)+1)
+			for _, c := range row {
+				if c.key != "" {
+					cells[at[c.key]] = c.Sort
+				}
+			}
+			cells[0], cells[len(header)] = t.Key, strconv.FormatBool(d.Partial)
+			_ = out.Write(cells)
 		}
-	}
-	add("partial")
-	_ = out.Write(header) // the error is kept
-	for _, l := range append([]level{fleet}, levels(d, Options{})...) {
-		csvRows(out, d, at, accountColumns(d, l), l.accounts)
-	}
-	csvRows(out, d, at, workloads, d.Workloads)
-	csvRows(out, d, at, advised, d.Advice)
-	csvRows(out, d, at, trend, d.Trend)
-	csvRows(out, d, at, planned, d.Projections)
-	if d.Comparison != nil {
-		csvRows(out, d, at, changed, d.Comparison.Changes)
 	}
 	out.Flush()
 	return out.Error()
-}
-
-func keys[T any](columns []column[T]) (out []string) {
-	for _, c := range columns {
-		out = append(out, c.key)
-	}
-	return out
-}
-
-func csvRows[T any](out *csv.Writer, d *document.Document, at map[string]int, columns []column[*T], rows []T) {
-	for i := range rows {
-		cells := make([]string, len(at))
-		for _, c := range columns {
-			if c.key != "" {
-				cells[at[c.key]] = formula(c.value(&rows[i]))
-			}
-		}
-		cells[at["partial"]] = strconv.FormatBool(d.Partial)
-		_ = out.Write(cells)
-	}
 }
 
 // saves is what advice saves, in the kind and the money of it.
@@ -348,23 +314,4 @@ func writeShort(out io.Writer, d *document.Document, o Options) error {
 		}
 	}
 	return errs.err
-}
-
-// plans lists what a month costs, and what changed since an earlier report.
-func (w *outline) plans() {
-	if len(w.d.Projections) > 0 {
-		list(w, "A month at this rate", projectionColumns(w.d), w.d.Projections)
-	}
-	c := w.d.Comparison
-	if c == nil {
-		return
-	}
-	list(w, "Per day, before and now", changeColumns(w.d), c.Changes)
-	w.printf("\n")
-	for _, t := range c.Followed {
-		w.printf("- no longer: %s\n", w.cell(t))
-	}
-	for _, t := range c.New {
-		w.printf("- new: %s\n", w.cell(t))
-	}
 }

@@ -2,24 +2,51 @@ package replay
 
 import (
 	"cmp"
-	"maps"
+	"fmt"
 	"slices"
+	"sort"
 	"strings"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/report/units"
 )
 
 // Fleet are nodes, and all that is placed on them, in the order of Sort.
 type Fleet struct {
 	Nodes []Node
 	Pods  []Pod
+	// Sized are those of the pods for which nodes are set aside.
+	Sized []Pod
 	// Left are the nodes that have left; Used has the GPU-steps in which the GPUs of a node were allocated.
 	Left map[string]bool
 	Used map[string]float64
+}
+
+// Owners replays all of it, each pod on the node where it ran if it can be, for the figures of each owner of pods.
+func (f *Fleet) Owners() map[string]*Result {
+	nodes := slices.Clone(f.Nodes)
+	f.setAside(nodes, f.Pods, f.Sized)
+	w := world{budget: -1, home: true}
+	return w.run(nodes, f.Pods)
 }
 
 // Unknown lists what a placement does not know.
 func Unknown(requests, guessedPools bool) string {
 	return "taints, affinity, volumes, NVLink, NUMA" + map[bool]string{false: ", CPU and memory"}[requests] +
 		map[bool]string{true: "; node pools are guessed"}[guessedPools]
+}
+
+// Waits describes who would have waited.
+func (r Result) Waits(step time.Duration) string {
+	if r.Waiting == 0 {
+		return "none would have waited"
+	}
+	text := fmt.Sprintf("%d would have waited, %s at the longest", r.Waiting,
+		units.Duration(time.Duration(r.LongestWait*float64(step))))
+	if r.Unplaced > 0 {
+		text += fmt.Sprintf(", and %d would not have run at all", r.Unplaced)
+	}
+	return text
 }
 
 // Without replays a part of the period without some nodes, and those that have left. It ends as soon as the budget is exceeded; a
@@ -32,13 +59,17 @@ func (f *Fleet) Without(names []string, from, to int, budget float64) Result {
 			nodes = append(nodes, n)
 		}
 	}
-	var pods []Pod
-	for _, p := range f.Pods {
-		p.From, p.To = max(p.From, from), min(p.To, to)
-		if p.From < p.To && (p.Node == "" || !removed[p.Node]) {
-			pods = append(pods, p)
+	left := func(of []Pod) (pods []Pod) {
+		for _, p := range of {
+			p.From, p.To = max(p.From, from), min(p.To, to)
+			if p.From < p.To && (p.Node == "" || !removed[p.Node]) {
+				pods = append(pods, p)
+			}
 		}
+		return pods
 	}
+	pods := left(f.Pods)
+	f.setAside(nodes, pods, left(f.Sized))
 	return Within(nodes, pods, budget)
 }
 
@@ -116,35 +147,58 @@ func (h *Needs) Back(gpus float64) (n int) {
 	return n
 }
 
-// SetAside makes nodes that offer whole GPUs offer parts, as many as pods with parts take at the busiest time: a device plugin shares all
-// GPUs of a node or none. Those that others use least are first.
-func SetAside(nodes []Node, parts []Pod, used func(name string) float64) {
-	change := map[string]map[int]float64{} // of the GPUs in use, by class and step
-	for _, p := range parts {
-		if change[p.Class] == nil {
-			change[p.Class] = map[int]float64{}
+// setAside makes nodes that offer whole GPUs offer parts, as few as those pods that need parts need beside what time-sliced nodes have
+// free: a device plugin shares all GPUs of a node or none, in parts of one size. Those that others use least are first; what is bound to
+// a node and needs a whole GPU keeps it. pods are all, sized those that are to be placed so.
+func (f *Fleet) setAside(nodes []Node, pods, sized []Pod) {
+	sizes, small, bound := map[string][]float64{}, map[string][]Pod{}, map[string]bool{} // by class, and by node
+	for i := range sized {
+		if p := &sized[i]; p.Fraction > 0 && !slices.Contains(sizes[p.Class], p.Fraction) {
+			sizes[p.Class] = append(sizes[p.Class], p.Fraction)
 		}
-		change[p.Class][p.From] += p.Fraction
-		change[p.Class][p.To] -= p.Fraction
 	}
-	order := make([]*Node, len(nodes))
-	for i := range nodes {
-		order[i] = &nodes[i]
-	}
-	slices.SortStableFunc(order, func(x, y *Node) int {
-		return cmp.Compare(used(x.ID)/float64(max(1, x.GPUs)), used(y.ID)/float64(max(1, y.GPUs)))
-	})
-	for class, by := range change {
-		now, need := 0.0, 0.0
-		for _, k := range slices.Sorted(maps.Keys(by)) {
-			now += by[k]
-			need = max(need, now-1e-3)
+	for i := range pods {
+		p := &pods[i]
+		if bound[p.Node] = bound[p.Node] || p.Fraction == 0 && !p.Unknown; p.Fraction > 0 && sizes[p.Class] != nil {
+			small[p.Class] = append(small[p.Class], *p)
 		}
-		for _, n := range order {
-			if n.Class == class && n.Offers == Whole && need > 0 {
-				n.Offers = Sliced
-				need -= float64(n.GPUs)
+	}
+	for class, list := range sizes {
+		var free []*Node  // may be set aside
+		var shared []Node // are
+		for i := range nodes {
+			if n := &nodes[i]; n.Class == class && n.Offers == Sliced {
+				shared = append(shared, *n)
+			} else if n.Class == class && n.Offers == Whole && !bound[n.ID] {
+				free = append(free, n)
 			}
+		}
+		slices.SortStableFunc(free, func(x, y *Node) int {
+			return cmp.Compare(f.Used[x.ID]/float64(max(1, x.GPUs)), f.Used[y.ID]/float64(max(1, y.GPUs)))
+		})
+		slices.Sort(list)
+		for _, size := range slices.Backward(list) {
+			placed := slices.DeleteFunc(slices.Clone(small[class]), func(p Pod) bool { return p.Fraction < size })
+			Sort(placed)
+			with := func(n int) Result {
+				machines := slices.Clone(shared)
+				for _, x := range free[:n] {
+					x := *x
+					x.Offers, x.Part = Sliced, size
+					machines = append(machines, x)
+				}
+				return Run(machines, placed)
+			}
+			best := with(len(free))
+			n := sort.Search(len(free), func(n int) bool {
+				r := with(n)
+				return r.Unplaced <= best.Unplaced && r.Waited <= best.Waited
+			})
+			for _, x := range free[:n] {
+				x.Offers, x.Part = Sliced, size
+				shared = append(shared, *x)
+			}
+			free = free[n:]
 		}
 	}
 }

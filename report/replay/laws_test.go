@@ -80,7 +80,9 @@ func TestNeverMoreThanThereIs(t *testing.T) {
 		for i := range pods {
 			pods[i].Owner = pods[i].ID
 		}
-		all, owners := Owners(nodes, pods)
+		w := world{budget: -1}
+		owners := w.run(nodes, pods)
+		all := w.Result
 		room := map[string]float64{} // of classes and nodes
 		for _, n := range nodes {
 			room["class "+n.Class] += float64(n.GPUs)

@@ -23,6 +23,8 @@ type Node struct {
 	GPUs     int
 	From, To int
 	Offers   Offer
+	// Part is the size of the parts that it offers, of which a pod takes one; 0 is any.
+	Part float64
 	// Cores and Bytes are CPUs and memory that it has for pods with GPUs; 0 is unknown, and enough.
 	Cores, Bytes float64
 }
@@ -52,6 +54,7 @@ type Pod struct {
 	Gang     string
 	Class    string
 	Node     string // the only node it may run on; empty is any
+	Home     string // the node where it ran
 	GPUs     int
 	From, To int
 	Shape
@@ -114,7 +117,7 @@ func (m *machine) takes(p *Pod) bool {
 	case m.Cores > 0 && m.cores+p.Cores > m.Cores*1.0001, m.Bytes > 0 && m.bytes+p.Bytes > m.Bytes*1.0001:
 		return false
 	case p.Unknown:
-	case m.Offers == Whole && part, m.Offers == Sliced && !part:
+	case m.Offers == Whole && part, m.Offers == Sliced && !part, m.Part > 0 && p.Fraction > 1.001*m.Part:
 		return false
 	}
 	return p.Apart == "" || !slices.ContainsFunc(m.pods, func(o *Pod) bool { return o.Apart == p.Apart })
@@ -143,6 +146,7 @@ type world struct {
 	running ends
 	Result
 	budget float64 // of waiting pods; negative is none
+	home   bool    // pods are placed where they ran, if they can be
 }
 
 // each changes the figures of all pods, and those of the owner of a pod.
@@ -156,24 +160,24 @@ func Run(nodes []Node, pods []Pod) Result { return Within(nodes, pods, -1) }
 
 // Within does the same, and ends as soon as the result is not feasible within a budget that is not negative.
 func Within(nodes []Node, pods []Pod, budget float64) Result {
-	r, _ := run(nodes, pods, budget)
-	return r
+	w := world{budget: budget}
+	w.run(nodes, pods)
+	return w.Result
 }
-
-// Owners does what Run does, and has the figures of each owner of pods, too.
-func Owners(nodes []Node, pods []Pod) (Result, map[string]*Result) { return run(nodes, pods, -1) }
 
 // Sort brings pods into the order in which those of equal steps are placed: what is bound to a node was there first; of the
 // rest larger ones go first, as a scheduler that packs does. Sorted pods are replayed faster.
 func Sort(pods []Pod) { slices.SortStableFunc(pods, func(x, y Pod) int { return before(&x, &y) }) }
 
 func before(x, y *Pod) int {
-	return cmp.Or(x.From-y.From, later(x)-later(y), cmp.Compare(y.Node, x.Node), strings.Compare(x.Gang, y.Gang),
+	apart := func(p *Pod) int { return map[bool]int{true: 1}[p.Apart != ""] }
+	return cmp.Or(x.From-y.From, later(x)-later(y), cmp.Compare(y.Node, x.Node), apart(y)-apart(x), strings.Compare(x.Gang, y.Gang),
 		cmp.Compare(y.Amount(), x.Amount()), strings.Compare(x.ID, y.ID))
 }
 
-func run(nodes []Node, pods []Pod, budget float64) (Result, map[string]*Result) {
-	w := world{classes: map[string][]*machine{}, bound: map[string][]*machine{}, budget: budget}
+// run places pods, and returns the figures of each owner of pods, besides those of all.
+func (w *world) run(nodes []Node, pods []Pod) map[string]*Result {
+	w.classes, w.bound = map[string][]*machine{}, map[string][]*machine{}
 	for i := range nodes {
 		n := &nodes[i]
 		m := &machine{Node: n, gpus: make([]device, n.GPUs), free: n.GPUs}
@@ -219,7 +223,7 @@ func run(nodes []Node, pods []Pod, budget float64) (Result, map[string]*Result) 
 	for _, p := range w.advance(waiting, 1<<60) {
 		w.unplaced(p)
 	}
-	return w.Result, owners
+	return owners
 }
 
 // lost is true if the budget is exceeded, whatever follows.
@@ -342,8 +346,14 @@ func (w *world) place(p *Pod, now int) (placement, bool) {
 	if p.Node != "" {
 		machines = w.bound[p.Node]
 	}
+	offered := func(m *machine) bool { return m.From <= now && m.To >= p.To && m.Class == p.Class }
+	if i := slices.IndexFunc(w.bound[p.Home], offered); w.home && i >= 0 && w.bound[p.Home][i].takes(p) {
+		if at, mask = w.bound[p.Home][i].fit(p); len(at) > 0 {
+			best, machines = w.bound[p.Home][i], nil
+		}
+	}
 	for _, m := range machines {
-		if m.From > now || m.To < p.To || m.Class != p.Class {
+		if !offered(m) {
 			continue
 		}
 		full := best != nil && m.free >= best.free
@@ -371,7 +381,7 @@ func (w *world) place(p *Pod, now int) (placement, bool) {
 			}
 		}
 		g.mask |= mask
-		g.fraction += p.Fraction
+		g.fraction += best.part(p)
 		g.pods = append(g.pods, p)
 	}
 	return d, true
@@ -394,7 +404,7 @@ func (m *machine) fit(p *Pod) ([]int, uint8) {
 	best, slots := -1, uint8(0)
 	for i := range m.gpus {
 		g := &m.gpus[i]
-		if mask, ok := g.take(p); ok && (best < 0 || g.used() > m.gpus[best].used()) {
+		if mask, ok := g.take(p, m.part(p)); ok && (best < 0 || g.used() > m.gpus[best].used()) {
 			best, slots = i, mask
 		}
 	}
@@ -406,11 +416,19 @@ func (m *machine) fit(p *Pod) ([]int, uint8) {
 
 func (g *device) used() float64 { return max(g.fraction, float64(bits.OnesCount8(g.mask))/Slots) }
 
+// part is what a pod occupies of a time-sliced GPU: 0 if it has another one.
+func (m *machine) part(p *Pod) float64 {
+	if p.Fraction == 0 {
+		return 0
+	}
+	return max(p.Fraction, m.Part)
+}
+
 // take returns the slots that a part of the GPU would get. A GPU is either partitioned or time-sliced.
-func (g *device) take(p *Pod) (uint8, bool) {
-	if p.Fraction > 0 {
+func (g *device) take(p *Pod, part float64) (uint8, bool) {
+	if part > 0 {
 		sliced := len(g.pods) == 0 || g.fraction > 0
-		return 0, sliced && g.fraction+p.Fraction < 1.001
+		return 0, sliced && g.fraction+part < 1.001
 	}
 	for i := range p.Places {
 		if mask := uint8((1<<p.Size - 1) << (i * p.Size)); g.mask&mask == 0 && g.fraction == 0 {
@@ -426,7 +444,7 @@ func (w *world) release(d placement) {
 	for _, i := range d.gpus {
 		g := &d.on.gpus[i]
 		g.mask &^= d.mask
-		g.fraction -= d.pod.Fraction
+		g.fraction -= d.on.part(d.pod)
 		g.pods = slices.DeleteFunc(slices.Clone(g.pods), func(p *Pod) bool { return p == d.pod })
 		if len(g.pods) == 0 {
 			g.mask, g.fraction = 0, 0

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -157,7 +158,9 @@ func TestOwners(t *testing.T) {
 		{"nobody's", nodes(1), []Pod{slice("a", 0.5, 0.9, 0, 0, 10), slice("b", 0.5, 0.9, 0, 0, 10)}, map[string]Result{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, got := Owners(tt.nodes, tt.pods)
+			var w world
+			w.budget = -1
+			got := w.run(tt.nodes, tt.pods)
 			if len(got) != len(tt.want) {
 				t.Errorf("%d owners", len(got))
 			}
@@ -197,5 +200,42 @@ func TestLevels(t *testing.T) {
 	}())
 	if got != "[x 1: 2-3 x 2: 3-6 x 1: 7-8]" {
 		t.Error(got)
+	}
+}
+
+// Nodes are set aside for parts only where those that are time-sliced have no free part as large, and none that is bound to a whole GPU.
+func TestSetAside(t *testing.T) {
+	half, quarter := slice("half", 0.5, 0, 0, 0, 10), slice("quarter", 0.25, 0, 0, 0, 10)
+	three := []Pod{slice("1", 0.25, 0, 0, 0, 10), slice("2", 0.25, 0, 0, 0, 10), slice("3", 0.25, 0, 0, 0, 10)}
+	apart := func(p Pod) Pod { p.ID, p.Apart = p.ID+"'", "x/y"; return p }
+	daemon := whole("d", 1, 0, 10)
+	daemon.Node = "n1"
+	for _, tt := range []struct {
+		name         string
+		there, sized []Pod
+		want         string // what n0, n1 and n2 offer
+	}{
+		{"a free part", three, []Pod{quarter}, "1/4 whole whole"},
+		{"none free", append(slices.Clone(three), slice("4", 0.25, 0, 0, 0, 10)), []Pod{quarter}, "1/4 1/4 whole"},
+		{"free once another ends", append(slices.Clone(three), slice("4", 0.25, 0, 0, 0, 10)),
+			[]Pod{slice("later", 0.25, 0, 0, 10, 20)}, "1/4 whole whole"},
+		{"free parts are too small", nil, []Pod{half}, "1/4 1/2 whole"},
+		{"a larger part is enough", three, []Pod{half, quarter, slice("q", 0.25, 0, 0, 0, 10)}, "1/4 1/2 whole"},
+		{"replicas of which no two are on one node", three, []Pod{apart(half), apart(slice("h", 0.5, 0, 0, 0, 10))}, "1/4 1/2 1/2"},
+		{"a node with what is bound to it", []Pod{daemon}, []Pod{half}, "1/4 whole 1/2"},
+		{"whole GPUs", nil, []Pod{whole("w", 1, 0, 10)}, "1/4 whole whole"},
+	} {
+		list := nodes(1, 1, 1)
+		list[0].Offers, list[0].Part, list[1].Offers, list[2].Offers = Sliced, 0.25, Whole, Whole
+		(&Fleet{}).setAside(list, slices.Concat(tt.there, tt.sized), tt.sized)
+		got := ""
+		for _, n := range list {
+			if got += " whole"; n.Offers == Sliced {
+				got = fmt.Sprintf("%s 1/%g", strings.TrimSuffix(got, " whole"), 1/n.Part)
+			}
+		}
+		if got != " "+tt.want {
+			t.Errorf("%s:%s, want %s", tt.name, got, tt.want)
+		}
 	}
 }

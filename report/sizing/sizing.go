@@ -4,6 +4,7 @@ package sizing
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/report/mig"
 	"github.com/gpu-exporter/gpu-exporter/report/units"
@@ -55,6 +56,12 @@ type Current struct {
 
 // Reason is why there is no smaller size: a stable code, and a text.
 type Reason struct{ Code, Text string }
+
+// UnknownRhythm is the reason for a demand of which the period does not show the peaks.
+func UnknownRhythm(period time.Duration) Reason {
+	return Reason{Code: "rhythm_unknown", Text: "its demand repeats neither by day nor by week within " +
+		units.Duration(period) + ": a longer period may show its peaks"}
+}
 
 // Size is a smaller size that is sufficient.
 type Size struct {

@@ -15,8 +15,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/alecthomas/kingpin/v2"
-
+	"github.com/gpu-exporter/gpu-exporter/internal/cmdline"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/hardware"
 	"github.com/gpu-exporter/gpu-exporter/podmap"
@@ -25,11 +24,6 @@ import (
 
 // doctorCommand is the first argument that selects the check of this node.
 const doctorCommand = "doctor"
-
-// New is this package as a part of the exporter: a command.
-func New(*kingpin.Application) rooms.Part {
-	return rooms.Part{Commands: []rooms.Command{{Name: doctorCommand, Help: "check the setup of this node", Run: doctorMain}}}
-}
 
 // severity is the effect of a finding.
 type severity string
@@ -80,36 +74,54 @@ type gpuStatus struct {
 	Mismatch []string `json:"mismatch,omitempty"`
 	// AllocationKnown is false if AllocatedTo is unknown rather than empty.
 	AllocationKnown bool `json:"allocation_known"`
+	// The names of AllocatedTo and of the containers of Users.
+	allocatedTo, users []string
 }
 
-// doctorMain checks the node with the exporter's own flags, and returns the exit code.
-func doctorMain(ctx context.Context, assemble rooms.Assemble, args []string, stdout, stderr io.Writer) int {
-	fail := func(code int, err error) int {
-		fmt.Fprintf(stderr, "gpu-exporter doctor: %v\n", err)
-		return code
+// examine checks the node with the exporter's own flags; help adds those of the command to its help. It returns false and the
+// exit code if there is nothing to show.
+func examine(ctx context.Context, about *cmdline.About, help func(*cmdline.App), assemble rooms.Assemble, args []string,
+	stdout, stderr io.Writer) (d report, format string, code int, ok bool) {
+	fail := func(code int, err error) (report, string, int, bool) {
+		fmt.Fprintf(stderr, "%s: %v\n", about.Name, err)
+		return report{}, "", code, false
 	}
 	format, rest, err := outputFlag(args)
 	if err != nil {
 		return fail(rooms.ExitUsage, err)
 	}
 	if slices.Contains(rest, "--help") || slices.Contains(rest, "-h") {
-		fmt.Fprint(stdout, "usage: gpu-exporter doctor [--output=text|json] [--claims] [flags of the exporter]\n\n"+
-			"Checks this node with the exporter's flags: driver, GPUs, kubelet, permissions, mounts.\n"+
-			"With --claims it lists what the hardware check confirmed on this model and driver instead.\n"+
-			"Lists what is missing and the setting to add. Exit code 0: no finding; 10: warnings; 20: errors; 2: "+
-			"invalid flag.\n")
-		return rooms.ExitOK
+		app := cmdline.New(about, stdout, stderr)
+		app.Flag("output", "Form of the result: text or json. All flags of gpu-exporter are valid too.").Default("text").String()
+		help(app)
+		_ = app.Parse([]string{"--help"}) // prints it
+		return report{}, "", rooms.ExitOK, false
 	}
-	withoutClaims := slices.DeleteFunc(slices.Clone(rest), func(a string) bool { return a == "--claims" })
-	p, code, err := assemble(withoutClaims, stdout, stderr)
-	if errors.Is(err, rooms.ErrHelp) {
-		return rooms.ExitOK
+	p, code, err := assemble(rest, stdout, stderr)
+	if errors.Is(err, cmdline.ErrPrinted) {
+		return report{}, "", rooms.ExitOK, false
 	} else if err != nil {
 		return fail(code, err)
 	}
-	d := check(ctx, p)
+	d = check(ctx, p)
 	p.Close()
-	if len(withoutClaims) < len(rest) {
+	return d, format, rooms.ExitOK, true
+}
+
+// doctorMain lists the findings on this node, and returns the exit code.
+func doctorMain(ctx context.Context, assemble rooms.Assemble, args []string, stdout, stderr io.Writer) int {
+	withoutClaims := slices.DeleteFunc(slices.Clone(args), func(a string) bool { return a == "--claims" })
+	d, format, code, ok := examine(ctx, &cmdline.About{Name: "gpu-exporter " + doctorCommand,
+		Text: "Checks this node with the exporter's " +
+			"flags: driver, GPUs, kubelet, permissions, mounts. Lists what is missing and the setting to add.",
+		ExitCodes: [][2]string{{"0", "no finding"}, {"10", "warnings"}, {"20", "errors"}, {"2", "invalid flag: nothing was started"}}},
+		func(app *cmdline.App) {
+			app.Flag("claims", "List what the hardware check confirmed on this model and driver instead.").Bool()
+		}, assemble, withoutClaims, stdout, stderr)
+	if !ok {
+		return code
+	}
+	if len(withoutClaims) < len(args) {
 		var models []string
 		for _, g := range d.GPUs {
 			models = append(models, g.Model)
@@ -117,17 +129,22 @@ func doctorMain(ctx context.Context, assemble rooms.Assemble, args []string, std
 		writeClaims(stdout, d.Driver, models, hardware.Verdicts())
 		return rooms.ExitOK
 	}
-	if format == "json" {
-		enc := json.NewEncoder(stdout)
-		enc.SetIndent("", "  ")
-		err = enc.Encode(d)
-	} else {
-		err = d.write(stdout)
-	}
-	if err != nil {
-		return fail(rooms.ExitBroken, err)
+	if err := write(stdout, format, d, d.text()); err != nil {
+		fmt.Fprintf(stderr, "gpu-exporter %s: %v\n", doctorCommand, err)
+		return rooms.ExitBroken
 	}
 	return d.exitCode()
+}
+
+// write prints a result in the form of --output.
+func write(w io.Writer, format string, result any, text string) error {
+	if format == "json" {
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		return enc.Encode(result)
+	}
+	_, err := io.WriteString(w, gpu.PrintableText(text))
+	return err
 }
 
 // outputFlag extracts the doctor's own flag; the other arguments are the exporter's.
@@ -135,9 +152,9 @@ func outputFlag(args []string) (format string, rest []string, err error) {
 	format = "text"
 	for i := 0; i < len(args); i++ {
 		value, ok := strings.CutPrefix(args[i], "--output=")
-		if !ok && args[i] == "--output" && i+1 < len(args) {
+		if !ok && args[i] == "--output" {
 			i++
-			value, ok = args[i], true
+			value, ok = append(args, "")[i], true
 		}
 		if !ok {
 			rest = append(rest, args[i])
@@ -388,6 +405,7 @@ func newGPUStatus(v *gpu.View, c *gpu.GPU) gpuStatus {
 	}
 	for _, u := range c.Unattributed {
 		if memory := u.Memory.Or(0); u.Reason == gpu.UnattributedHost && memory > 0 {
+			p.users = append(p.users, "the host")
 			p.Users = append(p.Users, fmt.Sprintf("processes of the host (%d MiB)", memory>>20))
 		}
 	}
@@ -402,6 +420,7 @@ func newGPUStatus(v *gpu.View, c *gpu.GPU) gpuStatus {
 		if share, ok := h.AllocationRatio.Get(); ok && share < 1 {
 			text += fmt.Sprintf(", %.3g of the GPU", float64(share))
 		}
+		p.allocatedTo = append(p.allocatedTo, containerName(h.Container))
 		p.AllocatedTo = append(p.AllocatedTo, text+", source "+h.Source+")")
 	}
 	for i := range v.Containers {
@@ -417,6 +436,7 @@ func newGPUStatus(v *gpu.View, c *gpu.GPU) gpuStatus {
 				p.Mismatch = append(p.Mismatch, containerName(u.Container)+
 					" uses the GPU, which is not allocated to it")
 			}
+			p.users = append(p.users, containerName(u.Container))
 			p.Users = append(p.Users, fmt.Sprintf("%s (%d processes, attribution %s)", containerName(u.Container), n,
 				cmp.Or(u.Attribution, "nothing")))
 		}
@@ -446,8 +466,8 @@ func (d report) exitCode() int {
 	return code
 }
 
-// write prints the report as text. Names may contain anything, line breaks too: they are made printable where they enter the report.
-func (d report) write(w io.Writer) error {
+// text is the report as text. Names may contain anything, line breaks too: they are made printable where they enter the report.
+func (d report) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, gpu-exporter %s, driver %s\n\n", d.Node, d.Version, cmp.Or(d.Driver, "none"))
 	for _, f := range d.Findings {
@@ -480,6 +500,5 @@ func (d report) write(w io.Writer) error {
 			fmt.Fprintf(&b, "  mismatch      %s\n", m)
 		}
 	}
-	_, err := io.WriteString(w, gpu.PrintableText(b.String()))
-	return err
+	return b.String()
 }

@@ -19,7 +19,7 @@ func TestNamesBeginNoLine(t *testing.T) {
 	d := report{GPUs: []gpuStatus{newGPUStatus(v, &gpu.GPU{Identity: gpu.Identity{UUID: "GPU-1", Model: name}})}}
 	d.add(name, severityWarning, name, "%s", name)
 	var b strings.Builder
-	must.OK(t, d.write(&b))
+	must.OK(t, write(&b, "text", d, d.text()))
 	lines := 0
 	for line := range strings.Lines(b.String()) {
 		if lines++; strings.HasPrefix(strings.TrimSpace(line), "ok ") || strings.ContainsRune(line, '\u202e') {
@@ -40,7 +40,7 @@ func TestFindingsHaveTheirOwn(t *testing.T) {
 	d.checkOwnership([]podmap.Unrecognized{{Resource: "x.example.com", Scheme: "unlisted dra", Hint: "--kubelet.dra-checkpoint"}},
 		&gpu.View{})
 	var b strings.Builder
-	must.OK(t, d.write(&b))
+	must.OK(t, write(&b, "text", d, d.text()))
 	for _, want := range []string{"replace: row_remap_failed", "needs_reset: row_remap_pending", "add: --kubelet.dra-checkpoint\n"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("without %q:\n%s", want, b.String())

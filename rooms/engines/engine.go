@@ -233,7 +233,7 @@ func (e *Engine) explain(err error) string {
 	at := e.o.Socket
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return at + " does not exist: mount it, or unset --" + e.o.Kind + ".socket"
+		return at + " does not exist: mount it, or unset --containers.socket"
 	case errors.Is(err, fs.ErrPermission):
 		return at + ": permission denied: run as user 0, or as a member of the socket's group"
 	case errors.Is(err, syscall.ECONNREFUSED):

@@ -17,9 +17,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/alecthomas/kingpin/v2"
+
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
+	"github.com/gpu-exporter/gpu-exporter/rooms"
 )
 
 const (
@@ -362,13 +365,13 @@ func TestEngineRuns(t *testing.T) {
 
 // The texts of errors: what failed, and what to do.
 func TestMessages(t *testing.T) {
-	for kind, option := range map[string]string{Docker: "--docker.socket", Podman: "--podman.socket"} {
+	for _, kind := range []string{Docker, Podman} {
 		e := Open(Options{Kind: kind, Socket: "/run/x.sock", Timeout: 3 * time.Second})
 		for _, c := range []struct {
 			err  error
 			want string
 		}{
-			{fs.ErrNotExist, "/run/x.sock does not exist: mount it, or unset " + option},
+			{fs.ErrNotExist, "/run/x.sock does not exist: mount it, or unset --containers.socket"},
 			{fs.ErrPermission, "/run/x.sock: permission denied: run as user 0, or as a member of the socket's group"},
 			{fmt.Errorf("dial: %w", syscall.ECONNREFUSED),
 				"/run/x.sock: connection refused; a mounted socket goes stale when the engine restarts: mount its directory"},
@@ -442,5 +445,34 @@ func TestFailuresAreLoggedOnce(t *testing.T) {
 	}
 	if n := strings.Count(text.String(), "cannot list containers"); n != 1 {
 		t.Errorf("logged %d times:\n%s", n, text.String())
+	}
+}
+
+// The engine of a socket is that of its path, but for the flags that name one; one of each is read.
+func TestSocketFlags(t *testing.T) {
+	const both = "--containers.socket: /d.sock and /e.sock are both of docker: one is read"
+	for args, want := range map[string]string{
+		"":                            "[]",
+		"--containers.socket=/d.sock": "[docker=/d.sock]",
+		"--containers.socket=/d.sock --containers.socket=/run/podman/podman.sock": "[docker=/d.sock podman=/run/podman/podman.sock]",
+		"--podman.socket=/p.sock --docker.socket=/d.sock":                         "[docker=/d.sock podman=/p.sock]",
+		"--containers.socket=/d.sock --containers.socket=/e.sock":                 both,
+		"--docker.socket=/d.sock --containers.socket=/e.sock":                     both,
+	} {
+		app := kingpin.New("x", "")
+		part := New(app)
+		_, err := app.Parse(strings.Fields(args))
+		must.OK(t, err)
+		var got []string
+		p := &rooms.Plan{Common: &rooms.Common{Logger: slog.New(slog.DiscardHandler)}}
+		if err = part.Check(p.Common); err == nil {
+			_, err = part.Open(p)
+			for _, e := range p.Finder.Engines {
+				got = append(got, e.Kind()+"="+e.(*Engine).o.Socket)
+			}
+		}
+		if text := fmt.Sprint(got); text != want && (err == nil || err.Error() != want) {
+			t.Errorf("%s: %s, %v, want %s", args, text, err, want)
+		}
 	}
 }

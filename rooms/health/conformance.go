@@ -2,14 +2,15 @@ package health
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"time"
 
-	"github.com/alecthomas/kingpin/v2"
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/cmdline"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/web"
 	"github.com/gpu-exporter/gpu-exporter/rooms"
@@ -36,12 +37,12 @@ var conformanceClauses = []struct {
 
 // conformanceMain writes the evidence from a running exporter as a Markdown table, and returns the exit code.
 func conformanceMain(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	app := kingpin.New("gpu-exporter "+conformanceCommand, "Writes the evidence for accelerator_metrics of the CNCF's "+
-		"Kubernetes AI Conformance from the running exporter. Exit code 0: all required clauses are met; 1: not.")
+	app := cmdline.New(&cmdline.About{Name: "gpu-exporter " + conformanceCommand,
+		Text: "Writes the evidence for accelerator_metrics of the CNCF's " +
+			"Kubernetes AI Conformance from the running exporter.", ExitCodes: [][2]string{{"0", "all required clauses are met"},
+			{"1", "a clause is not met, or the exporter could not be read"}, {"2", "invalid flag"}}}, stdout, stderr)
 	url := app.Flag("url", "Metrics of the running exporter.").Default("http://localhost" + web.DefaultAddress + "/metrics").String()
-	help := false
-	app.UsageWriter(stdout).ErrorWriter(stderr).Terminate(func(int) { help = true })
-	if _, err := app.Parse(args); help {
+	if err := app.Parse(args); errors.Is(err, cmdline.ErrPrinted) {
 		return rooms.ExitOK
 	} else if err != nil {
 		fmt.Fprintf(stderr, "gpu-exporter %s: %v\n", conformanceCommand, err)

@@ -9,11 +9,11 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/alecthomas/kingpin/v2"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/cmdline"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/web"
 )
@@ -35,17 +35,15 @@ const maxHealthPage = 64 << 20
 // healthMain prints the verdict of the running exporter on this node's GPUs, and returns the exit code. It does not call
 // the driver: XIDs and counters are known to the running exporter only.
 func healthMain(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	app := kingpin.New("gpu-exporter "+healthCommand, "Reports the health of this node's GPUs in one line, from the running "+
-		"exporter. Exit code 0: no GPU requires an action; 1: a GPU needs a reset or a reboot, has to be replaced or is lost; "+
-		"2: unknown. This is the form of custom plugins of node-problem-detector.")
+	app := cmdline.New(&cmdline.About{Name: "gpu-exporter " + healthCommand,
+		Text: "Reports the health of this node's GPUs in one line, from the running " +
+			"exporter, in the form of custom plugins of node-problem-detector.", ExitCodes: [][2]string{{"0", "no GPU requires an action"},
+			{"1", "a GPU needs a reset or a reboot, has to be replaced or is lost"}, {"2", "unknown, or an invalid flag"}}}, stdout, stderr)
 	url := app.Flag("url", "Metrics of the running exporter.").Default("http://localhost" + web.DefaultAddress + "/metrics").String()
 	timeout := app.Flag("timeout", "Timeout of the request.").Default("3s").Duration()
-	help := false
-	app.UsageWriter(stdout).ErrorWriter(stderr).Terminate(func(int) { help = true })
-	if _, err := app.Parse(args); err != nil || help {
-		if help {
-			return healthOK
-		}
+	if err := app.Parse(args); errors.Is(err, cmdline.ErrPrinted) {
+		return healthOK
+	} else if err != nil {
 		fmt.Fprintf(stderr, "gpu-exporter %s: %v\n", healthCommand, err)
 		return healthUnknown
 	}

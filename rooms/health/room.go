@@ -14,11 +14,13 @@ import (
 // New is this package as a part of the exporter: two commands.
 func New(*kingpin.Application) rooms.Part {
 	return rooms.Part{Commands: []rooms.Command{
-		{Name: healthCommand, Run: func(ctx context.Context, _ rooms.Assemble, args []string, stdout, stderr io.Writer) int {
-			return healthMain(ctx, args, stdout, stderr)
-		}},
-		{Name: conformanceCommand, Run: func(ctx context.Context, _ rooms.Assemble, args []string, stdout, stderr io.Writer) int {
-			return conformanceMain(ctx, args, stdout, stderr)
-		}},
+		{Name: healthCommand, Help: "health of the GPUs in one line and an exit code, from the running exporter",
+			Run: func(ctx context.Context, _ rooms.Assemble, args []string, stdout, stderr io.Writer) int {
+				return healthMain(ctx, args, stdout, stderr)
+			}},
+		{Name: conformanceCommand, Help: "what Kubernetes AI Conformance requires, from the running exporter",
+			Run: func(ctx context.Context, _ rooms.Assemble, args []string, stdout, stderr io.Writer) int {
+				return conformanceMain(ctx, args, stdout, stderr)
+			}},
 	}}
 }

@@ -33,7 +33,7 @@ func New(flags *kingpin.Application) rooms.Part {
 		return check(c, on, labels)
 	}, Open: func(p *rooms.Plan) (*rooms.Room, error) {
 		if on {
-			p.Pods.API, p.Pods.PodLabels, p.Pods.PodSchemes = &p.API, labels, schemes
+			p.Pods.API, p.Pods.PodLabels, p.Pods.PodLabelPattern, p.Pods.PodSchemes = &p.API, labels, p.PodLabelPattern, schemes
 		}
 		r := &rooms.Room{Fixes: map[string]rooms.Fix{"pod_metadata": {"--kubernetes.pods, and a ClusterRole with list and watch on " +
 			"pods (chart: features.podMetadata=true)"}}}

@@ -17,6 +17,7 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 	"github.com/prometheus/common/version"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/cmdline"
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml"
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml/journal"
 	"github.com/gpu-exporter/gpu-exporter/rooms"
@@ -27,7 +28,7 @@ const recordCommand = "record"
 
 // New is this package as a part of the exporter: a command.
 func New(*kingpin.Application) rooms.Part {
-	return rooms.Part{Commands: []rooms.Command{{Name: recordCommand, Help: "record driver responses",
+	return rooms.Part{Commands: []rooms.Command{{Name: recordCommand, Help: "a journal of the driver's responses, for a bug report",
 		Run: func(ctx context.Context, _ rooms.Assemble, args []string, stdout, stderr io.Writer) int {
 			return recordMain(ctx, args, stdout, stderr)
 		}}}}
@@ -50,16 +51,13 @@ const (
 // parseRecord reads the flags of a recording. Its error is one line for the person who typed them.
 func parseRecord(args []string, stdout, stderr io.Writer) (*recordConfig, error) {
 	var c recordConfig
-	app := kingpin.New("gpu-exporter "+recordCommand,
-		"Write a journal of the calls to this node's NVIDIA driver, for a bug report: "+
-			"arguments, return codes, values and durations as JSON lines. UUIDs, serial numbers and process IDs are "+
-			"masked; the first line "+
-			"describes the content. Nothing is changed, and nothing is sent anywhere.")
-	app.UsageWriter(stdout).ErrorWriter(stderr)
-	printed := false
-	app.Terminate(func(int) { printed = true })
-	app.HelpFlag.Short('h')
-	app.Version(version.Print("gpu-exporter"))
+	app := cmdline.New(&cmdline.About{Name: "gpu-exporter " + recordCommand,
+		Text: "Writes a journal of the calls to this node's NVIDIA driver, for a bug report: " +
+			"arguments, return codes, values and durations as JSON lines. UUIDs, serial numbers and process IDs are " +
+			"masked; the first line " +
+			"describes the content. Nothing is changed, and nothing is sent anywhere.",
+		ExitCodes: [][2]string{{"0", "the journal was written"}, {"1", "it could not be written, or the driver not be called"},
+			{"2", "invalid flag: nothing was started"}}}, stdout, stderr)
 	app.Flag("output", "File to write, which must not exist; - for standard output.").Required().StringVar(&c.output)
 	app.Flag("duration", "How long to observe the GPUs.").Default("10s").DurationVar(&c.duration)
 	// The variables of the exporter's own flags, so that both find the same driver.
@@ -68,12 +66,10 @@ func parseRecord(args []string, stdout, stderr io.Writer) (*recordConfig, error)
 	app.Flag("path.sysfs", "Mount point of the host's /sys.").Envar("GPU_EXPORTER_PATH_SYSFS").Default(
 		"/sys").StringVar(&c.sysfs)
 
-	_, err := app.Parse(args)
+	err := app.Parse(args)
 	switch {
-	case printed:
-		return nil, rooms.ErrHelp
 	case err != nil:
-		return nil, fmt.Errorf("%w; --help lists the flags", err)
+		return nil, err
 	case c.output == "":
 		return nil, errors.New("--output must be a file, or - for standard output")
 	case c.duration < shortestRecording || c.duration > longestRecording:
@@ -91,7 +87,7 @@ func recordMain(ctx context.Context, args []string, stdout, stderr io.Writer) in
 	fail := func(err error) { fmt.Fprintf(stderr, "gpu-exporter %s: %v\n", recordCommand, err) }
 	c, err := parseRecord(args, stdout, stderr)
 	switch {
-	case errors.Is(err, rooms.ErrHelp):
+	case errors.Is(err, cmdline.ErrPrinted):
 		return rooms.ExitOK
 	case err != nil:
 		fail(err)

@@ -66,9 +66,7 @@ func (p *plane) sources(t *testing.T) []source {
 	}
 	out = append(out, source{name: "with components", text: p.kubectl(t, "kustomize", p.withComponents(t)), namespace: "gpu-exporter"})
 	rule, err := os.ReadFile(filepath.Join(repository(), "alerts", "prometheusrule.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	return append(out, source{name: "alerts", text: strings.Replace(string(rule), "metadata:\n", "metadata:\n  namespace: rules\n", 1),
 		namespace: "rules", bare: true})
 }
@@ -79,9 +77,7 @@ func (p *plane) withComponents(t *testing.T) string {
 	dir := t.TempDir()
 	relative := func(to string) string {
 		path, err := filepath.Rel(dir, filepath.Join(repository(), "deploy", "kustomize", filepath.FromSlash(to)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, err)
 		return path
 	}
 	write(t, dir, "kustomization.yaml", "namespace: gpu-exporter\nresources: ["+relative("base")+"]\ncomponents: ["+
@@ -92,9 +88,7 @@ func (p *plane) withComponents(t *testing.T) string {
 func (p *plane) version(t *testing.T) string {
 	t.Helper()
 	v, err := p.client.Discovery().ServerVersion()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	return v.GitVersion
 }
 

@@ -37,9 +37,7 @@ func startCluster(t *testing.T) *cluster {
 	t.Helper()
 	needs(t)
 	dir, err := os.MkdirTemp("", "gpux")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	t.Cleanup(func() {
 		nothingLeft(t, dir)
 		if err := os.RemoveAll(dir); err != nil {
@@ -57,30 +55,20 @@ func startCluster(t *testing.T) *cluster {
 	p := startLayout(t, admission("restricted"), layout{dir: dir, address: serviceIP + ":443", services: serviceCIDR,
 		tokens: tokens.String(), controllers: "*"})
 	bin, err := programs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	scheduler, err := start(dir, filepath.Join(bin, "kube-scheduler"), "--kubeconfig="+p.kubeconfig,
 		"--leader-elect=false", "--secure-port=0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	t.Cleanup(scheduler.stop)
 	c := &cluster{plane: p, tools: filepath.Join(dir, "tools"), commands: map[string]bool{}}
 	text, err := os.ReadFile(filepath.Join(repository(), "docs", "install.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	for _, m := range regexp.MustCompile("(?s)<!-- run in a cluster -->\n```sh\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
 		c.commands[m[1]] = false
 	}
-	if err := os.Mkdir(c.tools, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, os.Mkdir(c.tools, 0o755))
 	for _, tool := range []string{filepath.Join(bin, "kubectl"), helmTool(t)} {
-		if err := os.Symlink(tool, filepath.Join(c.tools, filepath.Base(tool))); err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, os.Symlink(tool, filepath.Join(c.tools, filepath.Base(tool))))
 	}
 	p.prepare(t, true)
 	for i := 1; i <= 2; i++ {
@@ -405,9 +393,7 @@ spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.ex
 func (c *cluster) unhealthy(t *testing.T, n *node, p *plugin) {
 	t.Helper()
 	uses, _, err := n.listed(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	allocated, unallocated := "", map[string]bool{}
 	for _, d := range p.devices {
 		unallocated[d.ID] = true
@@ -504,9 +490,7 @@ func (c *cluster) shares(t *testing.T, n *node) {
 	})
 	time.Sleep(30 * time.Second)
 	second, err := n.exported(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	for _, p := range sharing {
 		if p.container == "" {
 			continue
@@ -561,9 +545,7 @@ func (c *cluster) doctor(t *testing.T, n *node) {
 		"spec.nodeName="+n.name, "-o", "jsonpath={.items[0].metadata.name}")
 	out := c.kubectl(t, "-n", "monitoring", "exec", strings.TrimSpace(pod), "--", "gpu-exporter", "doctor")
 	p, err := n.exported(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	if regexp.MustCompile(`(?m)^(warning|error) `).MatchString(out) {
 		t.Errorf("%s: doctor finds faults where the exporter has none:\n%s", n.name, out)
 	}

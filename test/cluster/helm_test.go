@@ -16,15 +16,11 @@ import (
 func (p *plane) belonging(t *testing.T, release string) []string {
 	t.Helper()
 	_, lists, err := p.client.Discovery().ServerGroupsAndResources()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	found := map[string]bool{}
 	for _, list := range lists {
 		gv, err := schema.ParseGroupVersion(list.GroupVersion)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, err)
 		for _, r := range list.APIResources {
 			if strings.Contains(r.Name, "/") || !slices.Contains(r.Verbs, "list") ||
 				slices.Contains([]string{"Pod", "ControllerRevision", "Event", "Job"}, r.Kind) {

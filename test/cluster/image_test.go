@@ -34,42 +34,28 @@ func ociLayout(t *testing.T, dir, ref string, files map[string]string, config ma
 	var layer bytes.Buffer
 	w := tar.NewWriter(&layer)
 	for _, d := range []string{"tmp", "proc", "dev", "sys", "etc"} {
-		if err := w.WriteHeader(&tar.Header{Name: d, Typeflag: tar.TypeDir, Mode: 0o777}); err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, w.WriteHeader(&tar.Header{Name: d, Typeflag: tar.TypeDir, Mode: 0o777}))
 	}
 	for name, source := range files {
 		text, err := os.ReadFile(source)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := w.WriteHeader(&tar.Header{Name: strings.TrimPrefix(name, "/"), Mode: 0o755, Size: int64(len(text))}); err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, err)
+		noErr(t, w.WriteHeader(&tar.Header{Name: strings.TrimPrefix(name, "/"), Mode: 0o755, Size: int64(len(text))}))
 		if _, err := w.Write(text); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, w.Close())
 	blobs := filepath.Join(dir, "blobs", "sha256")
-	if err := os.MkdirAll(blobs, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, os.MkdirAll(blobs, 0o755))
 	blob := func(media string, content []byte) map[string]any {
 		sum := sha256.Sum256(content)
 		digest := hex.EncodeToString(sum[:])
-		if err := os.WriteFile(filepath.Join(blobs, digest), content, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, os.WriteFile(filepath.Join(blobs, digest), content, 0o644))
 		return map[string]any{"mediaType": media, "digest": "sha256:" + digest, "size": len(content)}
 	}
 	encode := func(v any) []byte {
 		text, err := json.Marshal(v)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, err)
 		return text
 	}
 	const media = "application/vnd.oci.image."
@@ -118,9 +104,7 @@ func (n *node) simulate(t *testing.T) {
 	scenarios := filepath.Join(n.dir, "scenarios")
 	must(t, "cp", "-r", filepath.Join(repository(), "testdata", "scenarios"), scenarios)
 	idle, err := os.ReadFile(filepath.Join(scenarios, "8xh100-idle.scenario"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	text := strings.ReplaceAll(string(idle), "GPU-5a0e", fmt.Sprintf("GPU-5a%de", n.index))
 	n.gpus = inventory{uuid: map[int]string{}, mig: map[string]string{}}
 	for line := range strings.Lines(text) {
@@ -149,9 +133,7 @@ func (n *node) simulate(t *testing.T) {
 	if n.index == 1 {
 		for i, p := range sharing { // not at the same time: with phases of a second
 			sleep, err := start(n.dir, "sleep", "1000000")
-			if err != nil {
-				t.Fatal(err)
-			}
+			noErr(t, err)
 			t.Cleanup(sleep.stop)
 			pid := sleep.cmd.Process.Pid
 			n.sharing = append(n.sharing, pid)
@@ -165,9 +147,7 @@ func (n *node) simulate(t *testing.T) {
 	p, err := start(n.dir, "env", "TMPDIR="+n.dir, built(t, ".", "./cmd/standin", "standin"), "--quiet", "--scenario="+file, "--",
 		"sh", "-c",
 		`for a; do echo "$a"; done | sed -n s/^--nvml.library=//p >"$0.new"; mv "$0.new" "$0"; exec sleep 1000000`, at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	t.Cleanup(p.stop)
 	eventually(t, "the simulated driver of "+n.name, func() error {
 		text, err := os.ReadFile(at)

@@ -76,9 +76,7 @@ func keepSettings(t *testing.T) {
 		"kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes"} {
 		path := "/proc/sys/" + name
 		before, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, err)
 		t.Cleanup(func() {
 			if err := os.WriteFile(path, before, 0); err != nil {
 				t.Errorf("restore: %v", err)
@@ -134,9 +132,7 @@ func (n *node) run(t *testing.T, program string, args ...string) *process {
 	t.Helper()
 	join := []string{"-c", `echo $$ >"$0"/cgroup.procs && exec "$@"`, n.own(t), "nsenter"}
 	p, err := startAs(filepath.Base(program), n.dir, "bash", append(join, n.inside(program, args...)...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	return p
 }
 
@@ -202,28 +198,20 @@ func removeCgroups(root string) error {
 func startNode(t *testing.T, p *plane, index int, images ...string) *node {
 	t.Helper()
 	bin, err := programs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	n := &node{name: fmt.Sprintf("node-%d", index), index: index, p: p, bin: bin}
 	// A short path: those of sockets below it have at most 107 bytes.
 	n.dir = filepath.Join(p.dir, n.name)
-	if err := os.MkdirAll(n.dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, os.MkdirAll(n.dir, 0o755))
 	t.Cleanup(func() { n.stop(t) })
 	for _, root := range append(cgroupRoots(t, n.cgroup()), n.own(t)) {
 		n.remove(t, root) // of a run that was killed
-		if err := os.Mkdir(root, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, os.Mkdir(root, 0o755))
 	}
 	n.simulate(t)
 
 	n.init, err = start(n.dir, "unshare", "--mount", "--propagation", "private", "--net", "bash", "-c", setup, "node", n.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	eventually(t, n.name+" has its namespaces", func() error {
 		if _, err := os.Stat(filepath.Join(n.dir, "ready")); err != nil {
 			return fmt.Errorf("%w\n%s", err, n.init.output())
@@ -275,9 +263,7 @@ func (n *node) startContainerd(t *testing.T) {
 	spec = strings.Replace(spec, `"mounts": [`, `"mounts": [`+mount(n.library, "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1", "ro")+
 		mount(filepath.Dir(n.library), driverDir, "rw"), 1)
 	base := write(t, n.dir, "nvidia.json", spec)
-	if err := os.MkdirAll(filepath.Join(n.dir, "cni"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, os.MkdirAll(filepath.Join(n.dir, "cni"), 0o755))
 	write(t, filepath.Join(n.dir, "cni"), "10-bridge.conflist", fmt.Sprintf(`{"cniVersion":"0.4.0","name":"pods","plugins":[
 {"type":"bridge","bridge":"cni0","isDefaultGateway":true,
 "ipam":{"type":"host-local","ranges":[[{"subnet":%q}]],"dataDir":"/var/lib/cni/pods"}}]}`,

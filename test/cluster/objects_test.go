@@ -83,9 +83,7 @@ func (p *plane) try(t *testing.T, o *unstructured.Unstructured) error {
 func (p *plane) apply(t *testing.T, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	t.Helper()
 	text, err := json.Marshal(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	force := true
 	if _, err := p.resource(t, o).Patch(t.Context(), o.GetName(), types.ApplyPatchType, text,
 		metav1.PatchOptions{FieldManager: "test", Force: &force, FieldValidation: metav1.FieldValidationStrict}); err != nil {
@@ -199,9 +197,7 @@ func (p *plane) prepare(t *testing.T, operators bool) {
 	for _, d := range definitions {
 		for _, file := range d.files {
 			text, err := os.ReadFile(filepath.Join(module(t, d.module), filepath.FromSlash(file)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			noErr(t, err)
 			for _, o := range parse(t, string(text)) {
 				if _, err := p.apply(t, o); err != nil {
 					t.Fatalf("%s of %s: %v", name(o), d.module, err)
@@ -248,4 +244,12 @@ func module(t *testing.T, name string) string {
 		t.Fatalf("%s: %v %s", name, err, answer.Error)
 	}
 	return answer.Dir
+}
+
+// noErr ends the test where there is an error.
+func noErr(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

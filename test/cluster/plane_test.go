@@ -174,9 +174,7 @@ func (p *process) output() string {
 func address(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	defer l.Close()
 	return l.Addr().String()
 }
@@ -184,9 +182,7 @@ func address(t *testing.T) string {
 func write(t *testing.T, dir, name, text string) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -238,9 +234,7 @@ func startPlane(t *testing.T, admission string) *plane {
 func startLayout(t *testing.T, admission string, l layout) *plane {
 	t.Helper()
 	bin, err := programs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	launched := time.Now()
 	p := &plane{dir: l.dir}
 	var running []*process
@@ -266,26 +260,18 @@ func startLayout(t *testing.T, admission string, l layout) *plane {
 		"--advertise-client-urls="+listens,
 		"--listen-peer-urls="+peers, "--initial-advertise-peer-urls="+peers, "--initial-cluster=default="+peers, "--unsafe-no-fsync",
 		"--log-level=warn")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	running = append(running, etcd)
 
 	host, port, err := net.SplitHostPort(l.address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	certificate, key, err := certutil.GenerateSelfSignedCertKey(host, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	// The first block is the server's, the second that of the authority which signed it.
 	_, authority := pem.Decode(certificate)
 	p.ca = write(t, p.dir, "ca.crt", string(authority))
 	signing, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	accounts := write(t, p.dir, "accounts.key", string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY",
 		Bytes: x509.MarshalPKCS1PrivateKey(signing)})))
 	p.audit = filepath.Join(p.dir, "audit.log")
@@ -327,9 +313,7 @@ func startLayout(t *testing.T, admission string, l layout) *plane {
 		"--leader-elect=false",
 		"--secure-port=0", "--service-account-private-key-file="+accounts, "--root-ca-file="+p.ca, "--kube-api-qps=500",
 		"--kube-api-burst=500")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	running = append(running, manager)
 	t.Logf("the control plane was up after %.1f s", time.Since(launched).Seconds())
 	return p
@@ -339,9 +323,7 @@ func startLayout(t *testing.T, admission string, l layout) *plane {
 func (p *plane) serve(t *testing.T) {
 	t.Helper()
 	bin, err := programs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	if p.server, err = start(p.dir, filepath.Join(bin, "kube-apiserver"), p.args...); err != nil {
 		t.Fatal(err)
 	}
@@ -392,13 +374,9 @@ func (p *plane) command(t *testing.T, program string, args ...string) (string, e
 func (p *plane) kubectl(t *testing.T, args ...string) string {
 	t.Helper()
 	bin, err := programs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	out, err := p.command(t, filepath.Join(bin, "kubectl"), args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	return out
 }
 
@@ -411,9 +389,7 @@ func helmTool(t *testing.T) string {
 func (p *plane) helm(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := p.command(t, helmTool(t), args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	return out
 }
 

@@ -212,9 +212,7 @@ func (n *node) startClaims(t *testing.T) {
 	t.Helper()
 	data, registrar := n.root("var/lib/kubelet/plugins/"+draDriver), n.root("var/lib/kubelet/plugins_registry")
 	for _, dir := range []string{data, registrar} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, os.MkdirAll(dir, 0o755))
 	}
 	// The kubelet has other names for the directories than this process.
 	here := func(_ context.Context, path string) (net.Listener, error) {

@@ -21,9 +21,7 @@ var verbs = []string{"get", "list", "watch", "create", "update", "patch", "delet
 func (p *plane) may(t *testing.T, namespace, account string, everywhere bool) []string {
 	t.Helper()
 	_, lists, err := p.client.Discovery().ServerGroupsAndResources()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	type question struct {
 		text string
 		spec authorizationv1.SubjectAccessReviewSpec

@@ -27,9 +27,7 @@ func (p *plane) token(t *testing.T, namespace, name string) string {
 	seconds := int64(3600)
 	r, err := p.client.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), name,
 		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	return r.Status.Token
 }
 
@@ -48,9 +46,7 @@ func exporter(t *testing.T, flags ...string) (page, said string) {
 		filepath.Join(repository(), "bin", "gpu-exporter"),
 		"--web.listen-address=" + at, "--poll.kubelet=1s"}, flags...)
 	p, err := start(t.TempDir(), standin, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	t.Cleanup(p.stop)
 	t.Cleanup(func() {
 		select {
@@ -112,9 +108,7 @@ func (p *plane) pod(t *testing.T, namespace, name, node string, labels map[strin
 	}
 	p.account(t, namespace, "default")
 	got, err := p.resource(t, o).Create(t.Context(), o, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	return string(got.GetUID())
 }
 
@@ -125,9 +119,7 @@ func (p *plane) statefulSet(t *testing.T, namespace, name string) *unstructured.
 		"selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: main, image: "+
 		"example.com/image}]}}}\n", name, namespace))[0]
 	got, err := p.apply(t, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	return got
 }
 
@@ -143,9 +135,7 @@ type request struct {
 func (p *plane) requests(t *testing.T, user string) []request {
 	t.Helper()
 	f, err := os.Open(p.audit)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	defer f.Close()
 	var out []request
 	lines := json.NewDecoder(f)
@@ -196,9 +186,7 @@ func TestExporterWatchesItsPods(t *testing.T) {
 	late := p.pod(t, "research", "abandoned-experiment-7f9c", "gpu-node-1", map[string]string{"team": "late"}, nil)
 	shows(t, page, training, `pod="abandoned-experiment-7f9c"`, `pod_uid="`+late+`"`, `label_team="late"`)
 	at := int64(0)
-	if err := p.resource(t, pod).Delete(t.Context(), pod.GetName(), metav1.DeleteOptions{GracePeriodSeconds: &at}); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, p.resource(t, pod).Delete(t.Context(), pod.GetName(), metav1.DeleteOptions{GracePeriodSeconds: &at}))
 	again := p.pod(t, "ml-training", "llama-pretrain-0", "gpu-node-1", map[string]string{"team": "again"}, owner)
 	shows(t, page, training, `pod="llama-pretrain-0"`, `pod_uid="`+again+`"`, `label_team="again"`)
 	if again == uid {
@@ -208,14 +196,10 @@ func TestExporterWatchesItsPods(t *testing.T) {
 	// Nothing of another node's pods is exported, although the kubelet lists such names, nor a label that was not
 	// requested.
 	resp, err := http.Get(page + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	text, err := io.ReadAll(resp.Body)
 	resp.Body.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	for _, not := range []string{"elsewhere", "nowhere", "secret-plan", "secret_plan"} {
 		if strings.Contains(string(text), not) {
 			t.Errorf("the metrics contain %q", not)
@@ -245,9 +229,7 @@ func TestExporterWatchesItsPods(t *testing.T) {
 	}
 	for _, r := range requests {
 		u, err := url.Parse(r.RequestURI)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, err)
 		if selector := u.Query().Get("fieldSelector"); u.Path != "/api/v1/pods" ||
 			!slices.Contains(strings.Split(selector, ","), "spec.nodeName=gpu-node-1") ||
 			(r.Verb != "list" && r.Verb != "watch") || r.UserAgent != "gpu-exporter" {
@@ -276,12 +258,8 @@ func TestExporterWatchesItsPods(t *testing.T) {
 	binding := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
 		"metadata": map[string]any{"name": "gpu-exporter"}}}
 	kept, err := p.read(t, binding)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.resource(t, binding).Delete(t.Context(), binding.GetName(), metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
+	noErr(t, p.resource(t, binding).Delete(t.Context(), binding.GetName(), metav1.DeleteOptions{}))
 	p.server.stop() // an open watch would go on
 	p.serve(t)
 	logged(t, said, "forbidden: grant the service account list and watch on pods by a ClusterRole")

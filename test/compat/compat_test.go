@@ -70,7 +70,7 @@ func TestConsumers(t *testing.T) {
 			node, server := servers.Address(t), servers.Address(t)
 			servers.Start(t, root, standin, "--scenario="+scenario, "--pods=testdata/kubelet/demo.pods", "--quiet",
 				"--", exporter, "--web.listen-address="+node, "--node-name=demo-node", "--metrics=all", "--compat="+release,
-				"--compat.shared-gpus=copies")
+				"--compat.set=kubernetes-virtual-gpus=true")
 			others := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				fmt.Fprintln(w, `kube_pod_labels{namespace="inference",pod="chat-large-7c9d8b5f4-x2kqp",label_app="chat"} 1`)
 			}))

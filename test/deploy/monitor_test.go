@@ -1,10 +1,12 @@
 package deploy_test
 
 import (
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/gpu-exporter/gpu-exporter/alerts"
 	"github.com/gpu-exporter/gpu-exporter/internal/must"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
@@ -210,6 +212,44 @@ func TestDashboards(t *testing.T) {
 		}
 		if dashboards < 9 {
 			t.Errorf("%d dashboards as %s", dashboards, kind)
+		}
+	}
+}
+
+// Without its own DaemonSet the chart has all that is not on a node, and scrapes the exporter's own names of a DaemonSet that
+// others made: those of the GPU Operator and of dcgm-exporter's chart.
+func TestWithoutTheDaemonSet(t *testing.T) {
+	t.Parallel()
+	for file, set := range map[string]string{
+		"gpu-operator":        "exporter.external.namespace=gpu-operator",
+		"dcgm-exporter-chart": `exporter.external.namespace=gpu,exporter.external.labels.app\.kubernetes\.io/name=dcgm-exporter`,
+	} {
+		in := installed{all: objects(t, render(t, append(operator, "--set", "exporter.enabled=false,"+
+			"networkPolicy.enabled=true,openshift.scc=true,service.enabled=true,features.podMetadata=true,"+
+			"report.enabled=true,report.prometheusURL=http://prometheus:9090,dashboards.kind=ConfigMap,"+set)...))}
+		var kinds []string
+		for _, o := range in.all {
+			kinds = append(kinds, o.Kind)
+		}
+		slices.Sort(kinds)
+		if kinds = slices.Compact(kinds); !slices.Equal(kinds, []string{"ConfigMap", "CronJob", "PodMonitor", "PrometheusRule"}) {
+			t.Errorf("%s: %q", file, kinds)
+		}
+		same(t, in.rules(t, "PrometheusRule"), tables(t, alerts.Default()))
+		var m monitor
+		unmarshal(t, in.find(t, "PodMonitor"), &m)
+		external := installed{all: objects(t, must.Read(t, filepath.Join("..", "shipped", "testdata", "stands-in", file+".yaml")))}
+		external.find(t, "DaemonSet").into(t, &external.daemonset)
+		pod := external.daemonset.Spec.Template
+		for k, v := range m.Spec.Selector.MatchLabels {
+			if pod.Labels[k] != v || len(m.Spec.Selector.MatchLabels) != 1 {
+				t.Errorf("%s: the monitor selects %v, the pods have %v", file, m.Spec.Selector.MatchLabels, pod.Labels)
+			}
+		}
+		namespace, _, _ := strings.Cut(strings.TrimPrefix(set, "exporter.external.namespace="), ",")
+		if e := m.endpoints(); len(e) != 1 || e[0].Path != "/metrics/gpu" || !e[0].HonorLabels ||
+			e[0].Port != pod.Spec.Containers[0].Ports[0].Name || !slices.Equal(m.Spec.NamespaceSelector.MatchNames, []string{namespace}) {
+			t.Errorf("%s: %+v in %v", file, e, m.Spec.NamespaceSelector.MatchNames)
 		}
 	}
 }

@@ -113,10 +113,10 @@ func isPackage(t *testing.T, deb, rpm string) {
 	}{
 		{"gpu-exporter", "Prometheus exporter of NVIDIA GPUs", "--poll.",
 			[]string{"--poll.fast", "--poll.medium", "--poll.slow", "--poll.kubelet"},
-			[]string{"/etc/default/gpu-exporter", "The driver's library and kernel module differ."}},
+			[]string{"/etc/default/gpu-exporter", "its library and kernel module differ"}},
 		{"gpu-report", "capacity report of a GPU fleet: how GPU-hours were used, and how to use more of them", "--prometheus.",
 			[]string{"--prometheus.url", "--prometheus.token-file"},
-			[]string{"A partial report was written", "GPU_REPORT_PROMETHEUS_URL"}},
+			[]string{"a partial report was written", "GPU_REPORT_PROMETHEUS_URL"}},
 	} {
 		t.Run(p.name, func(t *testing.T) {
 			program := filepath.Join(dir, "usr", "bin", p.name)

@@ -22,8 +22,10 @@ func TestContradictions(t *testing.T) {
 		"exporter.processLimit=20":                                    "exporter.processLimit requires features.processes=true",
 		"rules.kind=PrometheusRule,monitoring.kind=PodMonitor,monitoring.job=cards": "monitoring.job=cards does not match " +
 			"rules.job=(.+/)?gpu-exporter",
-		"web.configSecret=a,web.tls.secretName=b": "web.configSecret excludes web.tls and web.basicAuth",
-		"gpu.runtimeClassName=":                   "gpu.access=runtimeClass requires gpu.runtimeClassName",
+		"exporter.enabled=false,monitoring.kind=ServiceMonitor": "exporter.enabled=false requires monitoring.kind=PodMonitor",
+		"exporter.enabled=false,compat.release=dcgm-4.9":        "exporter.enabled=false excludes compat.release",
+		"web.configSecret=a,web.tls.secretName=b":               "web.configSecret excludes web.tls and web.basicAuth",
+		"gpu.runtimeClassName=":                                 "gpu.access=runtimeClass requires gpu.runtimeClassName",
 		"gpu.access=claim": "gpu.access=claim requires features.draCheckpoint=true: the kubelet lists the exporter's own claim " +
 			"like any other, and only the DRA driver's checkpoint shows that it allocates nothing",
 		"gpu.access=cdi,features.migMonitor=true": "features.migMonitor requires " +

@@ -95,6 +95,7 @@ func TestRelease(t *testing.T) {
 	rpmArch := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[arch]
 	want := []string{"gpu-exporter-1.2.3.rc1-1." + rpmArch + ".rpm", "gpu-exporter-chart-1.2.3-rc1.tgz",
 		"gpu-exporter-" + releaseVersion + "-dashboards-and-rules.tar.gz", "gpu-exporter-" + releaseVersion + "-image.tar.gz",
+		"gpu-exporter-" + releaseVersion + "-root-image.tar.gz",
 		programs + ".cdx.json", programs + ".tar.gz",
 		"gpu-hwcheck-" + releaseVersion + "-linux-" + arch + ".tar.gz", "gpu-exporter_1.2.3.rc1-1_" + arch + ".deb",
 		"gpu-report-" + releaseVersion + "-linux-" + arch + ".cdx.json", "gpu-migrate-" + releaseVersion + "-linux-" + arch + ".cdx.json"}
@@ -142,8 +143,8 @@ func isRelease(t *testing.T, rootfs, program string) {
 		args = append([]string{"qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"}, args...)
 	}
 	out := output(t, rootfs, args[0], args[1:]...)
-	for _, want := range []string{filepath.Base(program) + ", version " + releaseVersion + " (branch: , revision: " + releaseRevision + ")",
-		"platform:         linux/" + releaseArch(), "go version:       " + runtime.Version()} {
+	for _, want := range []string{filepath.Base(program) + ", version " + releaseVersion + " (revision " + releaseRevision + ")",
+		"platform:    linux/" + releaseArch(), "go version:  " + runtime.Version()} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%s --version prints\n%s\nwithout %q", program, out, want)
 		}

@@ -33,6 +33,7 @@ var emptyInDemo = absent{
 	"gpu-device/Power and limit/D": "only modules such as GB200 report module power",
 	"gpu-device/Fans":              "data center GPUs have none",
 
+	"gpu-workload/Others on their GPUs":              "all workloads are chosen: there are no others",
 	"gpu-exporter/Failed calls in range":             "no driver call fails",
 	"gpu-exporter/Implausible values in range":       "no driver value is implausible",
 	"gpu-exporter/Containers using unallocated GPUs": "no container uses a GPU that it is not allocated",

@@ -35,7 +35,7 @@ func (p programs) node(t *testing.T, scenario, pods string) (address_ string) {
 func (p programs) fleet(t *testing.T, epoch time.Time) (address_ string) {
 	t.Helper()
 	at := servers.Address(t)
-	servers.Start(t, p.root, p.standin, "fleet", "--preset=demo", "--epoch="+epoch.Format(time.RFC3339), "serve", "--listen="+at)
+	servers.Start(t, p.root, p.standin, "fleet", "--preset=demo", "--epoch="+epoch.Format(time.RFC3339), "--listen="+at)
 	servers.Until(t, "the fleet", servers.Answers("http://"+at+"/sd"))
 	return at
 }

@@ -86,9 +86,7 @@ func script() (out string) {
 // TestBundle builds the bundle and runs it in a root directory that has glibc, the fake driver, and nothing else.
 func TestBundle(t *testing.T) {
 	repository, err := filepath.Abs(filepath.Join("..", ".."))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	command(t, repository, "deploy/hwcheck/build", runtime.GOARCH)
 	name := "gpu-hwcheck-linux-" + runtime.GOARCH
 	archive := filepath.Join(repository, "bin", name+".tar.gz")
@@ -161,17 +159,13 @@ func command(t *testing.T, dir, name string, args ...string) {
 func fill(t *testing.T, repository, root, name string) (env, paths []string) {
 	t.Helper()
 	for _, dir := range []string{"proc", "tmp", "dev", "lib64", "lib", "bin", "usr/bin"} {
-		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
 	}
 	if err := syscall.Mount("proc", filepath.Join(root, "proc"), "proc", 0, ""); err != nil {
 		t.Fatalf("this test needs root, as the check does: %v", err)
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(filepath.Join(root, "proc"), syscall.MNT_DETACH) })
-	if err := os.WriteFile(filepath.Join(root, "dev", "null"), nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(root, "dev", "null"), nil, 0o666))
 	// Those that glibc has had since 2.34 are empty where programs of before look for them.
 	for _, library := range []string{"libc.so.6", "libpthread.so.0", "libdl.so.2", "libm.so.6"} {
 		found, _ := filepath.Glob("/lib/*-linux-gnu/" + library)
@@ -190,9 +184,7 @@ func fill(t *testing.T, repository, root, name string) (env, paths []string) {
 	must.OK(t, err)
 	state := filepath.Join(root, "tmp")
 	library, err := standin.BuildFakeNVML(t.Context(), s.Symbols, state)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	copyFile(t, library, filepath.Join(root, "lib", "libnvidia-ml.so.1"))
 	cc := func(to string, args ...string) {
 		command(t, repository, "cc", append(args, "-O2", "-o", filepath.Join(root, to))...)
@@ -200,9 +192,7 @@ func fill(t *testing.T, repository, root, name string) (env, paths []string) {
 	cc("lib/libcuda.so.1", "-shared", "-fPIC", "test/measure/hwcheck/testdata/libcuda.c")
 	cc("usr/bin/nvidia-smi", "-static", "test/hwcheck/testdata/smi.c")
 	cc("bin/load", "-static", "test/hwcheck/testdata/load.c")
-	if err := os.Symlink(name, filepath.Join(root, "bundle")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Symlink(name, filepath.Join(root, "bundle")))
 	cc("bin/env", "-static", "test/hwcheck/testdata/env.c")
 	var answers strings.Builder
 	answers.WriteString("count\t1\n")
@@ -210,18 +200,14 @@ func fill(t *testing.T, repository, root, name string) (env, paths []string) {
 		fmt.Fprintf(&answers, "%s\t%s\n", name, value)
 	}
 	listing := func(name, text string) {
-		if err := os.WriteFile(filepath.Join(root, "usr/bin/nvidia-smi."+name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(root, "usr/bin/nvidia-smi."+name), []byte(text), 0o644))
 	}
 	listing("answers", answers.String())
 	listing("busy", strings.NewReplacer("utilization.gpu\t0", "utilization.gpu\t30", "utilization.memory\t0",
 		"utilization.memory\t6").Replace(answers.String()))
 	for name, file := range map[string]string{"-q": "h100.xml", "nvlink": "nvlink.txt"} {
 		data, err := os.ReadFile(filepath.Join(repository, "test/measure/hwcheck/testdata", file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		listing(name, string(data))
 	}
 	listing("pmon", "# gpu pid type sm\n 0 - - -\n")
@@ -229,20 +215,14 @@ func fill(t *testing.T, repository, root, name string) (env, paths []string) {
 	// The load is busy from whole seconds on, and so are the processes of the scenario.
 	time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
 	env, control, err := standin.SimulateLive(s, state)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	begin, plan := float64(control.Time().UnixMicro())/1e6-control.Now().Seconds(), ""
 	for _, s := range slots {
 		plan += fmt.Sprintf("%s %s %f %s\n", s.mode, s.first, begin+float64(s.from)+1, s.argument)
 	}
-	if err := os.WriteFile(filepath.Join(state, "slots"), []byte(plan), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(state, "slots"), []byte(plan), 0o644))
 	trees, err := standin.WriteTrees(state, s, hwcheck.PodNode("GPU-5a0e1100-8c1d-4e6b-9d10-000000000000", 4001))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	paths = []string{"--path.procfs=" + strings.TrimPrefix(trees.Procfs, root), "--path.sysfs=" + strings.TrimPrefix(trees.Sysfs, root)}
 	t.Cleanup(func() { control.Close() })
 	for i := range env {
@@ -255,9 +235,7 @@ func fill(t *testing.T, repository, root, name string) (env, paths []string) {
 func recorded(t *testing.T, path string) map[string]string {
 	t.Helper()
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	lines := slices.DeleteFunc(strings.Split(strings.TrimSpace(string(data)), "\n"),
 		func(line string) bool { return strings.HasPrefix(line, "#") })
 	out, values := map[string]string{}, strings.Split(lines[1], ", ")
@@ -277,7 +255,5 @@ func copyFile(t *testing.T, from, to string) {
 	if err == nil {
 		err = os.WriteFile(to, data, 0o755)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 }

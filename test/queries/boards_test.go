@@ -258,7 +258,7 @@ func TestPlantedErrorsAreFound(t *testing.T) {
 		`sum by (node) (gpu_power_watts) / sum by (node, uuid) (gpu_power_limit_watts)`:                "no pair",
 		`gpu_temperature_celsius > gpu_temperature_limit_celsius`:                                      "only one side has limit",
 		`sum by (namespace) (namespace:gpu_allocated_seconds:rate5m{pod="x"})`:                         "no label pod",
-		`sum by (node) (model:gpu_unallocated:sum)`:                                                    "groups by node",
+		`sum by (node) (model:gpu_allocation:sum)`:                                                     "groups by node",
 		`label_replace(gpu_power_watts, "a", "$1", "pod", "(.*)")`:                                     "reads the label pod",
 		`label_join(gpu_power_watts, "a", "-", "node", "pod")`:                                         "reads the label pod",
 		`histogram_quantile(0.9, sum by (call) (rate(gpu_exporter_call_duration_seconds_bucket[5m])))`: "reads the label le",

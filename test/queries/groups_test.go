@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/alerts"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // groups are names of groups of metrics.
@@ -154,9 +155,7 @@ func TestEachGroupOffSaysWhich(t *testing.T) {
 func TestEachGroupOffListsItsAlerts(t *testing.T) {
 	need, rules := newRequired(t), map[string]string{}
 	list, err := alerts.Default().AlertRules()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for _, group := range list {
 		for _, r := range group.Rules {
 			rules[r.Alert] = r.Expr

@@ -33,15 +33,15 @@ type part struct {
 var parts = map[string]part{
 	"accounts":  {},
 	"cgroupmem": {},
-	"compat": {flags: []string{"compat", "compat.device-label", "compat.listen-address", "compat.shared-gpus"},
-		values: map[string]string{"compat": "release", "compat.shared-gpus": "sharedGPUs", "compat.listen-address": "port",
-			"compat.device-label": "deviceLabels"}},
-	"doctor":    {commands: []string{"doctor"}},
+	"compat": {flags: []string{"compat", "compat.listen-address", "compat.set"},
+		values: map[string]string{"compat": "release", "compat.set": "deviceLabels", "compat.listen-address": "port"}},
+	"doctor":    {commands: []string{"doctor", "status"}},
 	"dra":       {flags: []string{"kubelet.dra-checkpoint"}, values: map[string]string{"kubelet.dra-checkpoint": "draCheckpoint"}},
-	"engines":   {flags: []string{"docker.socket", "podman.socket"}},
+	"engines":   {flags: []string{"containers.socket"}},
 	"fractions": {},
 	"health":    {commands: []string{"conformance", "health"}},
 	"kmsg":      {flags: []string{"path.kmsg"}, features: []string{"kernel_log"}},
+	"letgo":     {},
 	"links":     {flags: []string{"link-details"}, values: map[string]string{"link-details": "linkDetails"}},
 	"podmeta": {flags: []string{"kubernetes.pod-label", "kubernetes.pod-scheme", "kubernetes.pods"}, features: []string{"pod_metadata"},
 		values: map[string]string{"kubernetes.pods": "podMetadata", "kubernetes.pod-label": "podLabels"}},
@@ -59,7 +59,7 @@ var (
 	helpFlag    = regexp.MustCompile(`(?m)^ {2,6}(?:-h, )?--(?:\[no-\])?([a-z][a-z0-9.-]*)`)
 	chartFlag   = regexp.MustCompile(`set \$o "([a-z0-9.-]+)"`)
 	featureName = regexp.MustCompile(`(?m)^gpu_exporter_feature\{.*feature="([a-z_]+)"`)
-	allCommands = []string{"conformance", "doctor", "health", "record"}
+	allCommands = []string{"conformance", "doctor", "health", "record", "status"}
 )
 
 func TestExporterWithoutAPart(t *testing.T) {

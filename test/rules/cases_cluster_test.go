@@ -19,15 +19,23 @@ func asks(pod, node, resource, count, pending, running string) string {
 		kube_pod_status_phase{` + labels + `,phase="Running"} ` + running + "\n"
 }
 
+// claims is a pending pod with a ResourceClaim, as kube-state-metrics 2.20 reports it (internal/store/pod.go).
+func claims(pod string) string {
+	labels := `namespace="team",pod="` + pod + `"`
+	return `kube_pod_resourceclaim_info{` + labels + `,uid="u",claim_name="gpu",resourceclaim_name="` + pod +
+		`-gpu",resourceclaim_template_name="gpu"} 1x60
+		kube_pod_status_phase{` + labels + `,phase="Pending"} 1x60
+		kube_pod_status_scheduled{` + labels + `,condition="true"} 0x60` + "\n"
+}
+
 func free(node, count string) string {
 	return `node:gpu_schedulable_devices:sum{node="` + node + `",resource="nvidia_com_gpu"} ` + count + "\n"
 }
 
 func capacityCases(t *testing.T) map[string][]testCase {
 	const (
-		gpus    = `namespace="team",resource="nvidia_com_gpu"`
-		offered = `cluster:gpu_allocatable_devices:sum{resource="nvidia_com_gpu"} 8x200` + "\n"
-		placed  = `kube_pod_status_scheduled{namespace="team",pod="p",condition="true"} 1x200` + "\n"
+		gpus   = `namespace="team",resource="nvidia_com_gpu"`
+		placed = `kube_pod_status_scheduled{namespace="team",pod="p",condition="true"} 1x200` + "\n"
 	)
 	waits := func(count string) string {
 		return asks("p", "", "nvidia_com_gpu", count, "0x4 1x60 0x130", "0x200") +
@@ -45,7 +53,7 @@ func capacityCases(t *testing.T) map[string][]testCase {
 	return map[string][]testCase{
 		"GPUSchedulableWhilePodsWait": {
 			{name: "a node has room", series: waits("2") + free("n1", "4x200") + free("n2", "0x200"),
-				checks: "4m -; 19m -; 20m " + gpus + "; 65m " + gpus + "; 69m " + gpus + "; 75m -"},
+				checks: "4m -; 19m -; 22m " + gpus + "; 65m " + gpus + "; 69m " + gpus + "; 75m -"},
 			{name: "there is room, but not enough on one node",
 				series: waits("4") + pulls("1") + free("n1", "2x200") + free("n2", "2x200"),
 				checks: "30m -; 60m -"},
@@ -53,35 +61,48 @@ func capacityCases(t *testing.T) map[string][]testCase {
 				checks: "19m -; 21m " + gpus},
 			{name: "one of three ranks has room", series: gang + free("n1", "2x200") + free("n2", "2x200"), checks: "30m -; 60m -"},
 			{name: "three ranks have room", series: gang + free("n1", "4x200") + free("n2", "2x200"),
-				checks: "19m -; 20m " + gpus},
+				checks: "19m -; 22m " + gpus},
 			{name: "it has its place and pulls its image",
 				series: asks("p", "n1", "nvidia_com_gpu", "2", "1x200", "0x200") + placed + free("n1", "4x200"),
 				checks: "30m -; 60m -"},
+			{name: "its claim could be allocated", series: claims("p") + `node:gpu_schedulable:sum{node="n1",model="a"} 1x60
+				gpu_container_allocation_ratio{$A,$Q,container="c",resource="gpu_nvidia_com",mig_uuid=""} 1x60`,
+				checks: `14m -; 16m namespace="team",resource="gpu_nvidia_com"`},
+			{name: "a claim where no driver allocates GPUs by claims",
+				series: claims("p") + `node:gpu_schedulable:sum{node="n1",model="a"} 1x60
+				gpu_container_allocation_ratio{$A,$Q,container="c",resource="nvidia_com_gpu",mig_uuid=""} 1x60`, checks: "30m -; 50m -"},
+			{name: "claims of two pods, and one GPU",
+				series: claims("p") + claims("r") + `node:gpu_schedulable:sum{node="n1",model="a"} 1x60
+				gpu_container_allocation_ratio{$A,$Q,container="c",resource="gpu_nvidia_com",mig_uuid=""} 1x60`, checks: "30m -; 50m -"},
 			{name: "it runs", series: asks("p", "n1", "nvidia_com_gpu", "2", "0x200", "1x200") + free("n1", "4x200"),
 				checks: "30m -; 60m -"},
 		},
 		"GPUCapacityExhausted": {
-			{name: "none is left", series: waits("1") + free("n1", "0x200") + free("n2", "0x200") + offered,
-				checks: `4m -; 19m -; 20m resource="nvidia_com_gpu"; 65m resource="nvidia_com_gpu"; 79m resource="nvidia_com_gpu"; 85m -`},
-			{name: "all nodes are cordoned, and none has a record", series: waits("1") + offered,
+			{name: "none is left", series: waits("1") + free("n1", "0x200") + free("n2", "0x200"),
+				checks: `4m -; 19m -; 22m resource="nvidia_com_gpu"; 65m resource="nvidia_com_gpu"; 79m resource="nvidia_com_gpu"; 85m -`},
+			{name: "all nodes are cordoned, and none has a record", series: waits("1"),
 				checks: `30m resource="nvidia_com_gpu"`},
 			{name: "four wanted, two on each of two nodes",
-				series: waits("4") + free("n1", "2x200") + free("n2", "2x200") + offered,
+				series: waits("4") + free("n1", "2x200") + free("n2", "2x200"),
 				checks: `30m resource="nvidia_com_gpu"`},
-			{name: "there is room beside one that has its place", series: waits("2") + pulls("4") + free("n1", "4x200") + offered,
+			{name: "there is room beside one that has its place", series: waits("2") + pulls("4") + free("n1", "4x200"),
 				checks: "30m -; 60m -"},
-			{name: "one of three ranks has room", series: gang + free("n1", "2x200") + free("n2", "2x200") + offered,
+			{name: "one of three ranks has room", series: gang + free("n1", "2x200") + free("n2", "2x200"),
 				checks: `30m resource="nvidia_com_gpu"`},
-			{name: "one is left", series: waits("1") + free("n1", "0x200") + free("n2", "1x200") + offered,
+			{name: "a claim, and no GPU is left", series: claims("p") +
+				`gpu_container_allocation_ratio{$A,$Q,container="c",resource="gpu_nvidia_com",mig_uuid=""} 1x60
+				node:gpu_schedulable:sum{node="n1",model="a"} 0x60`, checks: `14m -; 16m resource="gpu_nvidia_com"`},
+			{name: "a claim that has room", series: claims("p") + `node:gpu_schedulable:sum{node="n1",model="a"} 1x60
+				gpu_container_allocation_ratio{$A,$Q,container="c",resource="gpu_nvidia_com",mig_uuid=""} 1x60`, checks: "30m -; 50m -"},
+			{name: "one is left", series: waits("1") + free("n1", "0x200") + free("n2", "1x200"),
 				checks: "30m -; 60m -"},
-			{name: "nobody waits", series: asks("p", "n1", "nvidia_com_gpu", "2", "0x200", "1x200") + free("n1", "0x200") + offered,
+			{name: "nobody waits", series: asks("p", "n1", "nvidia_com_gpu", "2", "0x200", "1x200") + free("n1", "0x200"),
 				checks: "30m -; 60m -"},
 			{name: "no node offers the resource",
-				series: waits("1") + `cluster:gpu_allocatable_devices:sum{resource="nvidia_com_gpu"} 0x200`,
-				checks: "30m -; 60m -"},
+				series: waits("1"),
+				checks: `30m resource="nvidia_com_gpu"`},
 			{name: "the last ones go to a pod that pulls its image",
-				series: asks("p", "n1", "nvidia_com_gpu", "2", "1x200", "0x200") + placed + free("n1", "0x200") +
-					offered, checks: "30m -; 60m -"},
+				series: asks("p", "n1", "nvidia_com_gpu", "2", "1x200", "0x200") + placed + free("n1", "0x200"), checks: "30m -; 60m -"},
 		},
 		"GPUNotOffered": {
 			pulse(t, "GPUNotOffered", "the device plugin is gone", 0,
@@ -99,24 +120,27 @@ func capacityCases(t *testing.T) map[string][]testCase {
 				gpu_node_allocatable_devices{node="n1",resource="nvidia_com_mig_1g_10gb"} 0x10 7x40
 				gpu_mig_mode{$A} 0x10 1x40
 				gpu_device_up{$A} 1x50`, checks: "30m -; 45m -"},
+			{name: "the kubelet finds one unhealthy", series: `gpu_node_allocatable_devices{node="n1",resource="nvidia_com_gpu"} 2x10 1x40
+				gpu_device_up{$A} 1x50
+				gpu_kubelet_healthy{$A} 1x10 0x40
+				gpu_kubelet_healthy{$B} 1x50`, checks: "30m -; 45m -"},
+			{name: "the kubelet finds all that it has healthy",
+				series: `gpu_node_allocatable_devices{node="n1",resource="nvidia_com_gpu"} 2x10 1x40
+				gpu_device_up{$A} 1x50
+				gpu_kubelet_healthy{$A} 1x50`, checks: `27m node="n1"; 45m node="n1"`},
+			{name: "one is missing", series: `gpu_node_allocatable_devices{node="n1",resource="nvidia_com_gpu"} 2x40 1x60
+				gpu_device_up{$A} 1x100
+				node:gpu_devices:min30m{node="n1"} 2x40 1x60
+				node:gpu_device_up:count{node="n1",model="a"} 2x40 1x60`, checks: "60m -; 90m -"},
+			{name: "all are there", series: `gpu_node_allocatable_devices{node="n1",resource="nvidia_com_gpu"} 2x40 1x60
+				gpu_device_up{$A} 1x100
+				node:gpu_devices:min30m{node="n1"} 2x100
+				node:gpu_device_up:count{node="n1",model="a"} 2x100`, checks: `60m node="n1"`},
 			{name: "the DRA driver has the others", series: `gpu_node_allocatable_devices{node="n1",resource="nvidia_com_gpu"} 4x40
 				gpu_device_up{$A} 1x40`, checks: "30m -"},
 			{name: "other resources",
 				series: `gpu_node_allocatable_devices{node="n1",resource="aliyun_com_gpu_mem"} 80x10 0x40
 				gpu_device_up{$A} 1x50`, checks: "30m -"},
-		},
-		"GPUResourceNotOffered": {
-			{name: "a MIG profile that no GPU has",
-				series: asks("p", "", "nvidia_com_mig_3g_40gb", "1", "0x4 1x60 0x130", "0x200") +
-					`cluster:gpu_allocatable_devices:sum{resource="nvidia_com_gpu"} 8x200`,
-				checks: `34m -; 35m namespace="team",resource="nvidia_com_mig_3g_40gb"; 65m namespace="team",` +
-					`resource="nvidia_com_mig_3g_40gb"; 69m namespace="team",resource="nvidia_com_mig_3g_40gb"; 75m -`},
-			{name: "all are taken", series: waits("1") + `cluster:gpu_allocatable_devices:sum{resource="nvidia_com_gpu"} 8x200`,
-				checks: "40m -; 60m -"},
-			{name: "offered, and with none to give", series: waits("1") +
-				`cluster:gpu_allocatable_devices:sum{resource="nvidia_com_gpu"} 0x200`, checks: "34m -; 40m " + gpus},
-			{name: "it has its place", series: asks("p", "n1", "nvidia_com_gpu", "1", "1x200", "0x200") + placed,
-				checks: "40m -; 60m -"},
 		},
 	}
 }
@@ -137,6 +161,12 @@ func exporterCases(t *testing.T) map[string][]testCase {
 				checks: `20m ` + target + `,node="n1"; 30m ` + target + `,node="n1"`},
 			{name: "addresses as instances", series: `up{job="gpu-exporter",instance="10.0.0.1:9835"} 0x30`,
 				checks: `9m -; 11m job="gpu-exporter",instance="10.0.0.1:9835",node="10.0.0.1"`},
+			{name: "an address as instance, of a node that is known", series: `up{job="gpu-exporter",instance="10.0.0.1:9835"} 1x5 0x30
+				node:gpu_exporter_target:info30m{job="gpu-exporter",instance="10.0.0.1:9835",node="n1"} 1x35`,
+				checks: `9m -; 30m job="gpu-exporter",instance="10.0.0.1:9835",node="n1"`},
+			{name: "an address as instance, of a cordoned node", series: `up{job="gpu-exporter",instance="10.0.0.1:9835"} 0x30
+				node:gpu_exporter_target:info30m{job="gpu-exporter",instance="10.0.0.1:9835",node="n1"} 1x30
+				kube_node_spec_unschedulable{node="n1"} 1x30`, checks: "20m -"},
 			{name: "the node is down", series: "up{" + target + "} 0x30\n" +
 				`kube_node_status_condition{node="n1",condition="Ready",status="true"} 0x30`, checks: "20m -"},
 			{name: "the node is cordoned", series: "up{" + target + "} 0x30\n" +
@@ -155,40 +185,24 @@ func exporterCases(t *testing.T) map[string][]testCase {
 				series: "up{" + target + "} 1x4 stale _x30 1x20\n" + `up{job="prometheus",instance="x"} 1x60`,
 				checks: "4m -; 19m -; 20m one; 34m one; 39m one; 45m -"},
 			{name: "a bad rollout", series: rollout, checks: "33m -; 44m each; 60m each; 90m -"},
-			{name: "the exporters of one of two clusters are removed", series: `cluster:gpu_nodes:count 3x30 stale
+			{name: "the exporters of one of two clusters are removed", series: `node:gpu_without_exporter:count{node="n1"} _x30 8x60 stale
+				node:gpu_without_exporter:count{node="n2"} _x30 8x60 stale
 				up{job="gpu-exporter",instance="n1"} 1x30 stale
-				up{job="gpu-exporter",instance="m1",cluster="b"} 1x110`, checks: "40m -; 47m each; 85m each; 99m -"},
-			{name: "nothing is scraped of a cluster that had exporters",
-				series: `cluster:gpu_nodes:count{cluster="b"} 3x60`, checks: "14m -; 16m one; 50m one"},
+				up{job="gpu-exporter",instance="m1",cluster="b"} 1x120`, checks: "40m -; 47m each; 85m each; 99m -"},
+			{name: "one node of a cluster has none", series: `node:gpu_without_exporter:count{node="n1"} 8x60
+				up{job="gpu-exporter",instance="n2"} 1x60`, checks: "20m -; 50m -"},
+			{name: "nothing is scraped of a cluster with GPUs",
+				series: `node:gpu_without_exporter:count{node="n1",cluster="b"} 8x60`, checks: "14m -; 16m one; 50m one"},
 			{name: "one that is down is there", series: "up{" + target + "} 0x30", checks: "20m -"},
 			{name: "the job has another name", series: `up{job="gpu-metrics",instance="n1"} 1x30
 				gpu_exporter_build_info{job="gpu-metrics",instance="n1",node="n1",version="1",revision="r",goversion="go"} 1x30`,
 				checks: "14m -; 16m one"},
 		},
 		"GPUExporterMissingOnNode": {
-			pulse(t, "GPUExporterMissingOnNode", "the node pool is new", 0,
-				`kube_node_status_capacity{node="n1",resource="nvidia_com_gpu"}`, "0", "8", `node="n1"`,
-				`kube_node_status_condition{node="n1",condition="Ready",status="true"} 1`),
-			{name: "the exporter is there", series: `kube_node_status_capacity{node="n1",resource="nvidia_com_gpu"} 8x30
-				gpu_exporter_build_info{node="n1",version="1",revision="r",goversion="go"} 1x30`,
-				checks: "20m -; 28m -"},
-			{name: "its target is down, which is an alert of its own",
-				series: `kube_node_status_capacity{node="n1",resource="nvidia_com_gpu"} 8x30
-				up{` + target + `} 0x30`, checks: "20m -; 28m -"},
-			{name: "the node is cordoned", series: `kube_node_status_capacity{node="n1",resource="nvidia_com_gpu"} 8x30
-				kube_node_spec_unschedulable{node="n1"} 1x30`, checks: "20m -; 28m -"},
-			{name: "the node is down", series: `kube_node_status_capacity{node="n1",resource="nvidia_com_gpu"} 8x30
-				kube_node_status_condition{node="n1",condition="Ready",status="true"} 0x30`, checks: "20m -; 28m -"},
-			{name: "the exporter has another cluster's name",
-				series: `kube_node_status_capacity{node="n1",resource="nvidia_com_gpu",cluster="x"} 8x30
-				gpu_exporter_build_info{node="n1",version="1",revision="r",goversion="go"} 1x30`, checks: "20m -; 28m -"},
-			{name: "another cluster has a node of its name, with an exporter",
-				series: `kube_node_status_capacity{node="n1",resource="nvidia_com_gpu"} 8x30
-				kube_node_status_capacity{node="n1",resource="nvidia_com_gpu",cluster="x"} 8x30
-				gpu_exporter_build_info{node="n1",version="1",revision="r",goversion="go",cluster="x"} 1x30`,
-				checks: `14m -; 16m node="n1"`},
-			{name: "a node without GPUs", series: `kube_node_status_capacity{node="n1",resource="memory"} 8x30`,
-				checks: "20m -"},
+			{name: "the node pool is new", series: `node:gpu_without_exporter:count{node="n1"} _x5 8x30 stale
+				up{job="gpu-exporter",instance="n2"} 1x60`, checks: `19m -; 20m node="n1"; 38m node="n1"; 43m -`},
+			{name: "the cluster has none at all", series: `node:gpu_without_exporter:count{node="n1"} 8x40
+				up{job="node-exporter",instance="n1"} 1x40`, checks: "20m -; 38m -"},
 		},
 		"GPUDriverDown": {
 			{name: "unloaded", series: `gpu_exporter_source_up{node="n1",source="nvml"} 1x10 0x30 1x30`,
@@ -291,6 +305,12 @@ func exporterCases(t *testing.T) map[string][]testCase {
 				`gpu_exporter_build_info{node="n1",version="1",revision="r",goversion="go"} 1x200
 				gpu_container_unresolved_devices{node="n1",$P,container="c",resource="nvidia_com_gpu"} 8x200
 				gpu_exporter_source_up{node="n1",source="podresources"} 0x200`, checks: "30m -; 60m -"},
+			{name: "there is no driver", series: runs +
+				`gpu_exporter_build_info{node="n1",version="1",revision="r",goversion="go"} 1x200
+				gpu_exporter_source_up{node="n1",source="nvml"} 0x200`, checks: "30m -; 60m -"},
+			{name: "the driver and the kubelet respond", series: runs +
+				`gpu_exporter_build_info{node="n1",version="1",revision="r",goversion="go"} 1x200
+				gpu_exporter_source_up{node="n1",source="nvml"} 1x200`, checks: `30m node="n1"`},
 			{name: "all is known",
 				series: `gpu_container_unresolved_devices{node="n1",$P,container="c",resource="nvidia_com_gpu"} 0x40
 				gpu_container_allocation_ratio{$A,$P,$WHOLE} 1x40`, checks: "30m -"},
@@ -324,6 +344,14 @@ func exporterCases(t *testing.T) map[string][]testCase {
 				gpu_exporter_build_info{node="n1",version="1",revision="r",goversion="go"} 1x30`, checks: "20m -"},
 			{name: "no kube-state-metrics", series: `gpu_exporter_build_info{node="n1",version="1",revision="r",goversion="go"} 1x30`,
 				checks: "20m -"},
+			{name: "an enforced namespace", series: `gpu_container_allocation_ratio{$A,namespace="monitoring",pod="p-0",$WHOLE} 1x40
+				gpu_container_allocation_ratio{$A,namespace="monitoring",pod="q-0",$WHOLE} 1x40
+				kube_pod_status_phase{$P,phase="Running"} 1x40
+				kube_pod_status_phase{$Q,phase="Running"} 1x40`, checks: `14m -; 16m node="any",problem="namespace_enforced"`},
+			{name: "a pod that kube-state-metrics does not know, and one that it does",
+				series: `gpu_container_allocation_ratio{$A,namespace="monitoring",pod="r-0",$WHOLE} 1x40
+				gpu_container_allocation_ratio{$A,$P,$WHOLE} 1x40
+				kube_pod_status_phase{$P,phase="Running"} 1x40`, checks: "20m -; 35m -"},
 			{name: "two GPUs and two pods, once each", series: "gpu_device_up{$A} 1x40\ngpu_device_up{$B} 1x40\n" +
 				"gpu_container_allocation_ratio{$A,$P,$WHOLE} 1x40", checks: "30m -"},
 		},

@@ -31,8 +31,8 @@ func lostCases(t *testing.T) map[string][]testCase {
 	return map[string][]testCase{
 		"GPUUnavailable": {
 			pulse(t, "GPUUnavailable", "lost and found", 0, "gpu_device_up{$A}", "1", "0", "$A", "gpu_device_up{$B} 1"),
-			{name: "it comes and goes", series: "gpu_device_up{$A} " + strings.Repeat("1x3 0x3 ", 8) + "1x60\ngpu_device_up{$B} 1x140",
-				checks: "8m -; 24m -; 25m $A; 50m $A; 65m $A; 85m $A; 92m -"},
+			{name: "it comes and goes", series: "gpu_device_up{$A} " + strings.Repeat("1x3 0x3 ", 8) + "1x80\ngpu_device_up{$B} 1x160",
+				checks: "8m -; 24m -; 25m $A; 50m $A; 65m $A; 105m $A; 112m -"},
 			{name: "it goes twice", series: "gpu_device_up{$A} 1x9 0x3 1x3 0x3 1x60", checks: "15m -; 25m -; 30m -; 60m -"},
 			{name: "the driver is loaded three times", series: "gpu_device_up{$A} " + strings.Repeat("1x3 0x3 ", 4) + "1x30\n" +
 				`gpu_exporter_source_up{node="n1",source="nvml"} ` + strings.Repeat("1x3 0x3 ", 4) + "1x30",
@@ -60,6 +60,16 @@ func lostCases(t *testing.T) map[string][]testCase {
 			{name: "four nodes of a pool say nothing", series: up + `
 				node:gpu_device_up:count{node="n1",model="a"} 7x90
 				node:gpu_device_up:count{node="p1",model="a"} 8x90`, checks: "40m -; 80m -"},
+			{name: "taken out of a cordoned node", series: up + `
+				kube_node_spec_unschedulable{node="n1"} 1x90
+				node:gpu_device_up:count{node="n1",model="a"} 8x10 7x90`, checks: "60m -; 90m -"},
+			{name: "a node that is down", series: up + `
+				kube_node_status_condition{node="n1",condition="Ready",status="true"} 0x90
+				node:gpu_device_up:count{node="n1",model="a"} 8x10 7x90`, checks: "60m -; 90m -"},
+			{name: "a node in service", series: up + `
+				kube_node_spec_unschedulable{node="n1"} 0x90
+				kube_node_status_condition{node="n1",condition="Ready",status="true"} 1x90
+				node:gpu_device_up:count{node="n1",model="a"} 8x40 7x50`, checks: `39m -; 85m node="n1"`},
 			{name: "given to a virtual machine", series: up + `
 				node:gpu_device_up:count{node="n1",model="a"} 8x10 7x90
 				gpu_node_devices{node="n1",state="detached"} 0x10 1x90`, checks: "60m -; 90m -"},
@@ -238,15 +248,6 @@ func errorCases(t *testing.T) map[string][]testCase {
 				series: `gpu_ecc_errors_total{$A,severity="corrected",memory="dram"} 0+5x60
 				gpu_ecc_errors_total{$A,severity="uncorrected",memory="dram"} 3x60`, checks: "11m -; 17m -; 30m -"},
 		},
-		"GPUCorrectedECCRateHigh": {
-			{name: "ten a minute for two hours",
-				series: `gpu_ecc_errors_total{$A,severity="corrected",memory="dram"} 0x10 10+10x120 1210x140`,
-				checks: "70m -; 95m $A; 175m $A; 200m $A; 240m -"},
-			{name: "one a minute", series: `gpu_ecc_errors_total{$A,severity="corrected",memory="dram"} 0+1x300`,
-				checks: "150m -; 290m -"},
-			{name: "uncorrected ones",
-				series: `gpu_ecc_errors_total{$A,severity="uncorrected",memory="dram"} 0+10x300`, checks: "150m -"},
-		},
 		"GPURepairPending": {
 			{name: "a row waits for a reset",
 				series: `gpu_health_reason_info{$A,state="needs_reset",reason="row_remap_pending"} _x5 1x30 stale _x30`,
@@ -266,13 +267,6 @@ func errorCases(t *testing.T) map[string][]testCase {
 			{name: "a bank with few, and fifty-nine pages", series: `gpu_row_remap_banks{$A,availability="none"} 0x40
 				gpu_row_remap_banks{$A,availability="low"} 3x40
 				gpu_retired_pages_total{$A,cause="double_bit"} 59x40`, checks: "30m -"},
-		},
-		"GPUECCDisabled": {
-			pulse(t, "GPUECCDisabled", "on one of two", 0, "gpu_ecc_mode{$A}", "1", "0", `$A,model="a"`, "gpu_ecc_mode{$B} 1",
-				`gpu_info{$A,model="a"} 1`, `gpu_info{$B,model="a"} 1`),
-			{name: "on all of the model", series: "gpu_ecc_mode{$A} 0x90\ngpu_ecc_mode{$B} 1x90\n" +
-				`gpu_info{$A,model="a"} 1x90
-				gpu_info{$B,model="b"} 1x90`, checks: "80m -"},
 		},
 	}
 }
@@ -378,22 +372,19 @@ func throttlingCases(t *testing.T) map[string][]testCase {
 			gpu_info{$B,model="a"} 1x120` + "\n"
 	}
 	return map[string][]testCase{
-		"GPUThermalSlowdown": {
+		"GPUHardwareSlowdown": {
 			{name: "half of the time", series: limited("hw_thermal", "0x10 30+30x20 630x40"),
-				checks: "10m -; 15m -; 17m $A; 31m $A; 44m $A; 50m -"},
+				checks: `10m -; 15m -; 17m $A,reason="thermal"; 31m $A,reason="thermal"; 44m $A,reason="thermal"; 50m -`},
 			{name: "an older driver", series: limited("thermal", "0x10 30+30x20 630x40"),
-				checks: "10m -; 17m $A; 50m -"},
-			{name: "a second now and then", series: limited("hw_thermal", "0+1x60"), checks: "20m -; 50m -"},
+				checks: `10m -; 17m $A,reason="thermal"; 50m -`},
+			{name: "a second now and then", series: limited("hw_thermal", "0+1x60") + "\n" + limited("hw_power_brake", "0+1x60"),
+				checks: "20m -; 50m -"},
 			{name: "an older driver, a second now and then", series: limited("thermal", "0+1x60"),
 				checks: "20m -; 50m -"},
 			{name: "the driver's own care", series: limited("hw_thermal", "0x60") + "\n" + limited("sw_thermal", "0+30x60") + "\n" +
-				limited("thermal", "0+30x60"), checks: "20m -; 50m -"},
-		},
-		"GPUPowerBrake": {
-			{name: "half of the time", series: limited("hw_power_brake", "0x10 30+30x20 630x40"),
-				checks: "10m -; 15m -; 17m $A; 31m $A; 44m $A; 50m -"},
-			{name: "a second now and then", series: limited("hw_power_brake", "0+1x60"), checks: "20m -; 50m -"},
-			{name: "the ordinary power limit", series: limited("power_cap", "0+60x60"), checks: "20m -; 50m -"},
+				limited("thermal", "0+30x60") + "\n" + limited("power_cap", "0+60x60"), checks: "20m -; 50m -"},
+			{name: "the power brake", series: limited("hw_power_brake", "0x10 30+30x20 630x40"),
+				checks: `15m -; 17m $A,reason="power_brake"; 44m $A,reason="power_brake"; 50m -`},
 		},
 		"GPUTemperatureHigh": {
 			pulse(t, "GPUTemperatureHigh", "one degree below", 0, `gpu_temperature_celsius{$A,sensor="gpu"}`, "60", "88", `$A,sensor="gpu"`,

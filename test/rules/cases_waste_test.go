@@ -2,6 +2,7 @@ package rules_test
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -123,6 +124,7 @@ func wasteCases(t *testing.T) map[string][]testCase {
 			{name: "waits, and holds nothing", series: `kube_pod_status_phase{$P,phase="Pending"} 1x60`,
 				checks: "40m -"},
 		},
+		"GPUJobHung": hungCases(),
 		"GPUWorkloadStraggler": {
 			pulse(t, "GPUWorkloadStraggler", "one rank waits", 0, `workload:gpu_activity:ratio_min{$W,model="a"}`,
 				"0.9", "0.2", `$W,model="a"`,
@@ -184,5 +186,68 @@ func sharingCases(t *testing.T) map[string][]testCase {
 				series: `gpu_container_mismatch{$A,$P,container="c",kind="used_other_gpu"} 0x5 1x5 0x40`,
 				checks: "10m -; 12m -; 30m -"},
 		},
+	}
+}
+
+var uuid = regexp.MustCompile(`uuid="[^"]*"`)
+
+// rank is a pod with a GPU: how busy it is, its power of a limit of 100 W, and the activity of tensor cores and memory; before
+// Hopper that is not measured.
+func rank(at, pod string, busy, watts float64, activity ...float64) string {
+	const span = "x60"
+	at = expand(at)
+	rate := func(name string, v float64) string { return fmt.Sprintf("%s{%s} 0+%g%s\n", name, at, 60*v, span) }
+	text := `gpu_container_allocation_ratio{` +
+		at + `,namespace="team",pod="` + pod + `",container="c",resource="r",mig_uuid=""} 1` + span + `
+		pod:gpu_device_workload:info{node="n1",` + uuid.FindString(at) + `,namespace="team",pod="` + pod +
+		`",workload_type="Job",workload="w",model="a"} 1` + span + "\n" +
+		rate("gpu_busy_seconds_total", busy) + rate("gpu_observed_seconds_total", 1) + rate("gpu_energy_joules_total", watts) +
+		"gpu_power_limit_watts{" + at + "} 100" + span + "\n"
+	if len(activity) > 0 {
+		text += rate("gpu_profiled_seconds_total", 1) + rate("gpu_tensor_active_seconds_total", activity[0]) +
+			rate("gpu_dram_active_seconds_total", activity[1])
+	}
+	return text
+}
+
+func hungCases() []testCase {
+	const (
+		a     = `node="n1",uuid="GPU-A",gpu="0"`
+		b     = `node="n1",uuid="GPU-B",gpu="1"`
+		c     = `node="n1",uuid="GPU-C",gpu="2"`
+		pods  = "workload:gpu_pods:count{$W} 2x60\n"
+		hangs = "14m -; 17m $W; 55m $W"
+		works = "20m -; 40m -; 55m -"
+	)
+	spins := rank(a, "p-0", 1, 25, 0.001, 0.001)
+	before := func(now string) string {
+		return `workload:gpu_activity:ratio_max{$W,model="a"} ` + now + "x60\n" +
+			`workload:gpu_activity:ratio_p50_30m{$W,model="a"} 0.7x60` + "\n"
+	}
+	return []testCase{
+		{name: "two ranks spin, without history", series: pods + spins + rank(b, "q-0", 1, 25, 0.001, 0.001), checks: hangs},
+		{name: "two of three spin, and one stopped", series: pods + spins + rank(b, "q-0", 1, 25, 0.001, 0.001) +
+			rank(c, "r-0", 0, 12, 0, 0),
+			checks: hangs},
+		{name: "it ends",
+			series: pods + strings.ReplaceAll(spins+rank(b, "q-0", 1, 25, 0.001, 0.001), "gpu_busy_seconds_total{"+b+"} 0+60x60",
+				"gpu_busy_seconds_total{"+b+"} 0+60x25 1500+12x35"), checks: "14m -; 17m $W; 25m $W; 35m $W; 45m -"},
+		{name: "one rank works", series: pods + spins + rank(b, "q-0", 1, 25, 0.001, 0.001) +
+			rank(c, "r-0", 0.8, 80, 0.4, 0.3), checks: works},
+		{name: "one GPU", series: pods + spins, checks: works},
+		{name: "all ranks are idle", series: pods + rank(a, "p-0", 0, 12, 0, 0) + rank(b, "q-0", 0, 12, 0, 0), checks: works},
+		{name: "much power", series: pods + rank(a, "p-0", 1, 60, 0.001, 0.001) + rank(b, "q-0", 1, 60, 0.001, 0.001), checks: works},
+		{name: "tensor cores are active", series: pods + rank(a, "p-0", 1, 25, 0.2, 0.001) + rank(b, "q-0", 1, 25, 0.2, 0.001),
+			checks: works},
+		{name: "light decoding", series: pods + rank(a, "p-0", 1, 25, 0.001, 0.2) + rank(b, "q-0", 1, 25, 0.001, 0.2), checks: works},
+		{name: "light decoding before Hopper, as always", series: pods + before("0.5") + rank(a, "p-0", 1, 25) + rank(b, "q-0", 1, 25),
+			checks: works},
+		{name: "a new job before Hopper", series: pods + rank(a, "p-0", 1, 25) + rank(b, "q-0", 1, 25), checks: works},
+		{name: "a fall of power before Hopper", series: pods + before("0.25") + rank(a, "p-0", 1, 25) + rank(b, "q-0", 1, 25),
+			checks: "55m $W"},
+		{name: "halves of GPUs", series: pods + strings.ReplaceAll(spins+rank(b, "q-0", 1, 25, 0.001, 0.001), `mig_uuid=""} 1x60`,
+			`mig_uuid=""} 0.5x60`), checks: works},
+		{name: "replicas of a service", series: strings.ReplaceAll(pods+spins+rank(b, "q-0", 1, 25, 0.001, 0.001),
+			`workload_type="Job"`, `workload_type="Deployment"`), checks: works},
 	}
 }

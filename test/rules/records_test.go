@@ -50,6 +50,14 @@ func podInfo(node, pod, kind, workload, values string) string {
 		`",workload="` + workload + `"} ` + values + "\n"
 }
 
+// nodes have eight GPUs each.
+func nodes(names ...string) (text string) {
+	for _, n := range names {
+		text += `kube_node_status_capacity{node="` + n + `",resource="nvidia_com_gpu"} 8x60` + "\n"
+	}
+	return text
+}
+
 func recordings() []recording {
 	const owner = `namespace_workload_pod:kube_pod_owner:relabel{namespace="team",pod="`
 	requests := func(pod, phase string) string {
@@ -99,8 +107,8 @@ func recordings() []recording {
 				`10m | round(model:gpu_time_seconds:rate5m{state="unavailable"}, 0.001) | {model="a",state="unavailable"} 0 & ` +
 					`{model="b",state="unavailable"} 0 & {state="unavailable"} 1`,
 				`10m | round(sum by (state) (model:gpu_time_seconds:rate5m{state="idle"}), 0.001) | {state="idle"} 1`,
-				`10m | sum(model:gpu_device_up:count) | {} 4`,
-				`10m | sum(model:gpu_device_up:sum) | {} 3`,
+				`10m | sum(node:gpu_device_up:count) | {} 4`,
+				`10m | sum(node:gpu_device_up:sum) | {} 3`,
 				`10m | node:gpu_schedulable:sum | -`, // the allocation is unknown
 				`10m | node:gpu_device_up:count{node="n2"} | node:gpu_device_up:count{node="n2",model="b"} 1 & ` +
 					`node:gpu_device_up:count{node="n2"} 1`,
@@ -115,13 +123,13 @@ func recordings() []recording {
 			asks: []string{
 				`10m | gpu:gpu_pods:count | gpu:gpu_pods:count{$A} 1`,
 				`10m | round(sum(model:gpu_time_seconds:rate5m), 0.001) | {} 1`,
-				`10m | model:gpu_busy_seconds:rate5m | -`,
+				`10m | node:gpu_busy_seconds:rate5m | -`,
 				`10m | cluster:gpu_busy_percent:count | -`,
 				`10m | round(workload:gpu_allocated_seconds:rate5m, 0.001) | {namespace="team",workload_type="pod",workload="p-0",` +
 					`model="a"} 0.5`,
 				`10m | workload:gpu_busy:ratio_max | -`,
-				`10m | sum(model:gpu_unallocated:sum) | {} 0.5`,
-				`10m | sum(model:gpu_schedulable:sum) | {} 0`,
+				`10m | sum(node:gpu_unallocated:sum) | {} 0.5`,
+				`10m | sum(node:gpu_schedulable:sum) | {} 0`,
 			}},
 		{name: "a pod of which nothing is known is its own workload",
 			series: dev("$A", "a", "busy") + podOn("$A", "p-0", "0+60x60", "1x60") + podInfo("n1", "p-0", "", "", "1x60") +
@@ -259,10 +267,62 @@ func recordings() []recording {
 			series: requests("runs", "Running") + requests("waits", "Pending") + requests("done", "Succeeded") +
 				requests("broken", "Failed"),
 			asks: []string{
-				`10m | cluster:gpu_requests:sum | cluster:gpu_requests:sum{resource="nvidia_com_gpu"} 4`,
 				`10m | namespace:gpu_requests_pending:sum | namespace:gpu_requests_pending:sum{namespace="team",` +
 					`resource="nvidia_com_gpu"} 2`,
+				`10m | sum(pod:gpu_requests:sum) | {} 4`,
+				`10m | pod:gpu_requests:sum{phase="Pending"} | pod:gpu_requests:sum{namespace="team",pod="waits",` +
+					`resource="nvidia_com_gpu",phase="Pending"} 2`,
 			}},
+		{name: "claims where a driver allocates GPUs by them, and a pod that has its place",
+			series: claims("p") + requests("placed", "Pending") +
+				`kube_pod_status_scheduled{namespace="team",pod="placed",condition="true"} 1x60
+				gpu_container_allocation_ratio{$A,$Q,container="c",resource="gpu_nvidia_com",mig_uuid=""} 1x60` + "\n",
+			asks: []string{
+				`10m | pod:gpu_requests:sum{resource="gpu_nvidia_com"} | pod:gpu_requests:sum{namespace="team",pod="p",` +
+					`resource="gpu_nvidia_com",phase="Pending"} 1`,
+				`10m | pod:gpu_requests_waiting:sum | pod:gpu_requests_waiting:sum{namespace="team",pod="p",resource="gpu_nvidia_com"} 1`,
+			}},
+		{name: "claims for something else", series: claims("p"), asks: []string{`10m | pod:gpu_requests:sum | -`}},
+		{name: "the workload of what a pod has, or only uses",
+			series: `gpu_info{$A,model="a"} 1x60` + "\n" + podInfo("n1", "a", "Job", "w", "1x60") + podInfo("n1", "m", "Job", "w", "1x60") +
+				podInfo("n1", "b", "Job", "w", "1x60") + `gpu_container_allocation_ratio{$A,namespace="team",pod="a",container="c"} 1x60
+				gpu_container_memory_used_bytes{$A,namespace="team",pod="m",container="c"} 1x60
+				gpu_container_busy_seconds_total{$A,namespace="team",pod="b",container="c"} 1x60
+				gpu_container_allocated_seconds_total{$A,namespace="team",pod="s",container="c"} 1x60` + "\n",
+			asks: []string{`10m | count by (pod, workload_type, workload, model) (pod:gpu_device_workload:info) | ` +
+				`{pod="a",workload_type="Job",workload="w",model="a"} 1 & {pod="m",workload_type="Job",workload="w",model="a"} 1 & ` +
+				`{pod="b",workload_type="Job",workload="w",model="a"} 1 & {pod="s",workload_type="pod",workload="s",model="a"} 1`}},
+		{name: "GPUs that spin, work, or are idle", series: rank("$A", "p", 1, 25, 0.001, 0.001) + rank("$B", "p", 1, 25, 0.1, 0.001) +
+			rank("$C", "p", 1, 25, 0.001, 0.1) + rank("$D", "p", 1, 60, 0.001, 0.001) +
+			rank(`node="n3",uuid="GPU-E",gpu="0"`, "p", 0.5, 25, 0.001, 0.001),
+			asks: []string{`10m | gpu:gpu_spinning:ratio5m | gpu:gpu_spinning:ratio5m{node="n1",uuid="GPU-A"} 0.25`}},
+		{name: "one thermal reason for hardware and software", series: `gpu_clock_limited_seconds_total{$A,reason="thermal"} 0+30x60
+			gpu_clock_limited_seconds_total{$B,reason="thermal"} 0+30x60
+			gpu_clock_limited_seconds_total{$B,reason="hw_thermal"} 0x60` + "\n",
+			asks: []string{`20m | gpu:gpu_problems:info | gpu:gpu_problems:info{$A,problem="thermal_slowdown",state="degraded"} 1`}},
+		{name: "nodes by version, one without a driver, one that has just got another",
+			series: `gpu_exporter_build_info{node="n1",version="1"} 1x60
+			gpu_exporter_build_info{node="n2",version="2"} 1x60
+			gpu_exporter_build_info{node="n3",version="1"} 1x60
+			gpu_exporter_build_info{node="n3",version="2"} 1x60
+			gpu_driver_info{node="n1",driver_version="580"} 1x60
+			gpu_driver_info{node="n3",driver_version="580"} 1x60` + "\n",
+			asks: []string{`10m | sum by (driver_version) (cluster:gpu_nodes:count) | {driver_version="580"} 2 & {} 1`,
+				`10m | cluster:gpu_nodes:count{driver_version=""} | cluster:gpu_nodes:count{version="2"} 1`}},
+		{name: "nodes without an exporter", series: nodes("n1", "n2", "n4", "n5", "n6", "n7", "n8", "n9") +
+			`kube_node_status_capacity{node="n3",resource="nvidia_com_gpu"} 0x60
+			gpu_exporter_build_info{node="n2",version="1"} 1x60
+			kube_node_spec_unschedulable{node="n4"} 1x60
+			kube_node_spec_unschedulable{node="n1"} 0x60
+			kube_node_status_condition{node="n5",condition="Ready",status="true"} 0x60
+			kube_node_status_condition{node="n1",condition="Ready",status="true"} 1x60
+			up{job="gpu-exporter",instance="n6"} 0x60
+			up{job="gpu-exporter",instance="10.0.0.7:9835"} 1x5 0x54
+			gpu_exporter_build_info{job="gpu-exporter",instance="10.0.0.7:9835",node="n7",version="1"} 1x5 stale
+			gpu_exporter_build_info{node="n8",version="1",cluster="x"} 1x60
+			gpu_exporter_build_info{node="n9",version="1",cluster="y"} 1x60
+			kube_node_status_capacity{node="n9",resource="nvidia_com_gpu",cluster="y"} 8x60` + "\n",
+			asks: []string{`20m | sum by (node) (node:gpu_without_exporter:count) | {node="n1"} 8 & {node="n9"} 8`}},
 		{name: "power: energy where it is counted, else the driver's average",
 			series: dev("$A", "a", "busy") + dev("$B", "a", "busy") +
 				`gpu_energy_joules_total{$A} 0+18000x60
@@ -350,8 +410,8 @@ func recordings() []recording {
 				gpu_allocation_ratio{$A} 0x60
 				gpu_allocation_ratio{$A,instance="second"} 0x60
 				gpu_time_seconds_total{$A,state="busy"} 0x60`,
-			asks: []string{`30m | sum(model:gpu_schedulable:sum) | {} 1`,
-				`30m | sum(model:gpu_unallocated:sum) | {} 1`}},
+			asks: []string{`30m | sum(node:gpu_schedulable:sum) | {} 1`,
+				`30m | sum(node:gpu_unallocated:sum) | {} 1`}},
 		{
 			name: "data sources that are down",
 			series: `gpu_exporter_source_up{node="n1",source="kmsg"} 0x60
@@ -382,7 +442,7 @@ func recordings() []recording {
 				`gpu:gpu_verdicts:info{node="n2",uuid="GPU-C",gpu="0",by="kubelet",state="healthy"} 1 & ` +
 				`gpu:gpu_verdicts:info{node="n3",uuid="GPU-D",gpu="0",by="kubelet",state="healthy"} 1 & ` +
 				`gpu:gpu_verdicts:info{node="n3",uuid="GPU-D",gpu="0",by="dra_driver",state="None"} 1`,
-				`30m | sum(model:gpu_schedulable:sum) | {} 2`}},
+				`30m | sum(node:gpu_schedulable:sum) | {} 2`}},
 		{name: "the verdicts of other programs: taints, and no taint where they are listed",
 			series: `gpu_health{$A,state="lost"} 1x60
 				gpu_health{$B,state="needs_reset"} 1x60
@@ -440,9 +500,8 @@ func recordings() []recording {
 				gpu_energy_joules_total{$B} 0+6000x60
 				gpu_power_limit_watts{$B} 400x60`,
 			asks: []string{`10m | round(workload:gpu_activity:ratio_max, 0.001) | {$W,model="a"} 0.5`,
-				`10m | round(workload:gpu_activity:ratio_min, 0.001) | {$W,model="a"} 0.25`,
-				`10m | round(namespace:gpu_activity:ratio_min, 0.001) | {namespace="team",model="a"} 0.25`}},
-		everyQuantity(), everyProblem(), everyWorkload(), unmeasured(), everyPart(),
+				`10m | round(workload:gpu_activity:ratio_min, 0.001) | {$W,model="a"} 0.25`}},
+		everyQuantity(), everyProblem(), everyWorkload(), everyPart(),
 		{name: "pods that use a GPU and hold none",
 			series: podInfo("n1", "p-0", "", "", "1x60") + podInfo("n1", "q-0", "", "", "1x60") + owner +
 				`q-0",workload_type="deployment",workload="web"} 1x60`,
@@ -458,7 +517,7 @@ func recordings() []recording {
 				gpu_node_allocatable_devices{node="n1",resource="nvidia_com_gpu"} 2x60
 				gpu_node_allocated_devices{node="n1",resource="nvidia_com_gpu"} 0x60`,
 			asks: []string{
-				`10m | sum(model:gpu_schedulable:sum) | {} 1`,
+				`10m | sum(node:gpu_schedulable:sum) | {} 1`,
 				`10m | sum(model:gpu_allocation:sum) | {} 0`,
 				`10m | node:gpu_unallocated_devices:sum | node:gpu_unallocated_devices:sum{node="n1",resource="nvidia_com_gpu"} 2`,
 			}},
@@ -553,6 +612,10 @@ func everyWorkload() recording {
 		"gpu_measured_seconds:rate5m":         {"0.75", "0.5"},
 		"gpu_last_busy_timestamp_seconds:max": {"200", "200"}} {
 		values("10m", record, "", v[0], v[1])
+		if !strings.HasPrefix(record, "gpu_allo") && !strings.HasPrefix(record, "gpu_busy_s") && record != "gpu_measured_seconds:rate5m" &&
+			record != "gpu_power_watts:sum" {
+			continue
+		}
 		r.asks = append(r.asks, "10m | round(namespace:"+record+`, 0.001) | {namespace="team",model="a"} `+v[0]+` & {namespace="team"} `+
 			v[0]+` & {namespace="other",model="a"} `+v[1])
 	}
@@ -561,20 +624,10 @@ func everyWorkload() recording {
 	values("60m", "gpu_busy_seconds:increase30m", "", "540", "360")
 	values("60m", "gpu_measured_seconds:increase30m", "", "1350", "900")
 	values("60m", "gpu_unused_seconds:increase30m", "", "1080", "720")
-	values("60m", "gpu_unknown_seconds:increase30m", "", "1080", "720")
 	values("60m", "gpu_busy:ratio_p95_30m", "", "0.4", "0.4")
 	values("60m", "gpu_memory_used_bytes:max30m", "", "20", "20")
 	values("10m", "gpu_unused_seconds:rate5m", `,state="idle"`, "0.6", "0.4")
 	return r
-}
-
-// unmeasured has a container on a GPU without activity, as in MIG before Hopper: all of its time is unknown.
-func unmeasured() recording {
-	const c = `$A,namespace="team",pod="dark-0",container="c"`
-	return recording{name: "a workload whose activity was never measured",
-		series: dev("$A", "a", "busy") + "gpu_device_up{$A} 1x60\ngpu_container_allocated_seconds_total{" + c + "} 0+30x60\n",
-		asks: []string{"60m | round(workload:gpu_unknown_seconds:increase30m, 0.001) | " +
-			`{namespace="team",workload_type="pod",workload="dark-0",model="a"} 900`}}
 }
 
 // everyPart has a pod with each kind of part of a GPU. All but low, and dark, whose activity was not observed, are busy for
@@ -619,7 +672,7 @@ func everyProblem() recording {
 		{"recovery_reset", `gpu_health_reason_info{%s,state="needs_reset",reason="recovery_reset"}`, "1x60", "_x60"},
 		{"nvlink_down", `gpu_nvlink_links{%s,state="up"}`, "17x60", "0x60"},
 		{"pcie_narrow", "gpu_pcie_link_width{%s}", "8x60", "16x60"},
-		{"thermal_slowdown", `gpu_clock_limited_seconds_total{%s,reason="sw_thermal"}`, "0+30x60", "0+1x60"},
+		{"thermal_slowdown", `gpu_clock_limited_seconds_total{%s,reason="hw_thermal"}`, "0+30x60", "0+1x60"},
 		{"power_brake", `gpu_clock_limited_seconds_total{%s,reason="hw_power_brake"}`, "0+30x60", "0+1x60"},
 	} {
 		r.series += fmt.Sprintf(p.series, "$A") + " " + p.sick + "\n" + fmt.Sprintf(p.series, "$C") + " " + p.well + "\n"

@@ -4,6 +4,7 @@ package rules_test
 
 import (
 	"cmp"
+	"context"
 	"flag"
 	"fmt"
 	"net/url"
@@ -365,7 +366,7 @@ func TestTextsAreComplete(t *testing.T) {
 					}
 				}
 				for _, left := range placeholder.FindAllString(p.Value, -1) {
-					if left != "$labels" && left != "$value" {
+					if !slices.Contains([]string{"$labels", "$value", "$i", "$p", "$r"}, left) { // of templates
 						t.Errorf("%s: %s is left in %s", r.Alert, left, p.Name)
 					}
 				}
@@ -379,7 +380,7 @@ func TestTextsWithoutIndex(t *testing.T) {
 	groups, err := everything().AlertRules()
 	must.OK(t, err)
 	const defs = "{{$labels := .Labels}}{{$value := .Value}}"
-	gap, checked := regexp.MustCompile(`GPU  |  of |\( *\)| [,.;:]|: *$`), 0
+	gap, checked := regexp.MustCompile(`GPU  |  of |\( *\)| [,.;:]|: *$|Cluster: `), 0
 	for _, g := range groups {
 		for _, r := range g.Rules {
 			if !slices.Contains(find(t, r.Alert).Labels, "gpu") {
@@ -392,12 +393,13 @@ func TestTextsWithoutIndex(t *testing.T) {
 			labels["gpu"], labels["uuid"] = "", "0000:4b:00.0"
 			for _, p := range r.Annotations {
 				text, err := template.NewTemplateExpander(t.Context(), defs+p.Value, r.Alert,
-					template.AlertTemplateData(labels, nil, "", promql.Sample{F: 0.5}), 0, nil, &url.URL{}, nil).Expand()
+					template.AlertTemplateData(labels, nil, "", promql.Sample{F: 0.5}), 0,
+					func(context.Context, string, time.Time) (promql.Vector, error) { return nil, nil }, &url.URL{}, nil).Expand()
 				if err != nil {
 					t.Errorf("%s, %s: %v", r.Alert, p.Name, err)
 				}
 				checked++
-				if p.Name == "description" && (gap.MatchString(text) || !strings.Contains(text, "GPU of a-node (0000:4b:00.0)")) {
+				if p.Name == "description" && (gap.MatchString(text) || !strings.Contains(text, "GPU 0000:4b:00.0 of a-node")) {
 					t.Errorf("%s: %s", r.Alert, text)
 				}
 			}

@@ -21,6 +21,8 @@ func checker() queries.Checker {
 	target := []string{"cluster", "job", "instance"}
 	add("namespace_workload_pod:kube_pod_owner:relabel", "cluster", "namespace", "workload", "workload_type", "pod")
 	add("prometheus_rule_evaluation_failures_total", append(target, "rule_group")...)
+	add("kube_pod_resourceclaim_info", append(target, "namespace", "pod", "uid", "claim_name", "resourceclaim_name",
+		"resourceclaim_template_name")...)
 	add("kube_pod_status_scheduled", append(target, "namespace", "pod", "condition")...)
 	add("kube_node_status_capacity", append(target, "node", "resource", "unit")...)
 	for _, name := range []string{"kube_pod_container_resource_requests", "kube_pod_status_phase", "kube_pod_status_scheduled"} {

@@ -335,7 +335,7 @@ func TestNothingElseIsOpenedWithEveryRight(t *testing.T) {
 		"--kubernetes.pods",
 		"--kubernetes.api-server="+api.URL, "--kubernetes.token-file="+dir+"/token", "--kubernetes.ca-file="+dir+"/ca.crt",
 		"--slurm.job-mapping-dir="+dir+"/jobs",
-		"--slurm.job-numbers", "--containers.visible", "--compat=dcgm-4.8", "--path.dev="+dir+"/dev", "--docker.socket="+engine,
+		"--slurm.job-numbers", "--containers.visible", "--compat=dcgm-4.8", "--path.dev="+dir+"/dev", "--containers.socket="+engine,
 		"--web.config.file="+config)
 	var e *machine.Exporter
 	calls := traced(t, n, machine.Options{Flags: flags}, func(started *machine.Exporter) {

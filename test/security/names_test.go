@@ -63,7 +63,7 @@ func TestHostileNames(t *testing.T) {
 	pods = append(pods, standin.KubeletPod{Namespace: "ml", Name: "odd", Containers: []standin.KubeletContainer{{Name: "c",
 		Devices: []standin.KubeletDevices{{Resource: "nvidia.com/gpu\"}\n<script>", IDs: []string{"<script>\"\n"}}}}}})
 	n.Kubelet.SetNode(standin.KubeletNode{Pods: pods, Allocatable: map[string][]string{"nvidia.com/gpu": ids}})
-	e := n.Start(t, machine.Options{Flags: append([]string{"--compat=dcgm-4.9", "--compat.shared-gpus=copies"}, quick...)})
+	e := n.Start(t, machine.Options{Flags: append([]string{"--compat=dcgm-4.9", "--compat.set=kubernetes-virtual-gpus=true"}, quick...)})
 
 	await(t, http.DefaultClient, e.Base(), "", `pod="odd"`)
 	shows(t, e, func(t *testing.T, allocated map[[3]string]bool) {

@@ -86,7 +86,8 @@ func TestNoSecretIsExposed(t *testing.T) {
 					"--kubernetes.pods",
 					"--kubernetes.api-server=" + api.URL, "--kubernetes.token-file=" + n.Dir + "/token",
 					"--kubernetes.ca-file=" + n.Dir + "/ca.crt",
-					"--containers.visible", "--slurm.job-numbers", "--docker.socket=" + socket, "--web.config.file=" + config}, quick...)})
+					"--containers.visible", "--slurm.job-numbers", "--containers.socket=" + socket,
+					"--web.config.file=" + config}, quick...)})
 			e.TLS = true
 			client := trusting(t, filepath.Join(n.Dir, "cert.pem"))
 			<-asked

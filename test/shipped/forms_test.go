@@ -36,6 +36,7 @@ type form struct {
 	secrets map[string]map[string]string
 	chart   []string // arguments of helm
 	scraped []string // paths of the endpoints that its monitors scrape
+	standIn bool     // started as dcgm-exporter
 }
 
 // as returns the form under another name, with what differs.
@@ -79,6 +80,7 @@ func words(t *testing.T, command string) (out []string) {
 // stage is a stage of the Dockerfile: how its image starts, and which programs it has.
 type stage struct {
 	user, entrypoint, env, programs []string
+	runAs                           string
 }
 
 var copied = regexp.MustCompile(`(?:/src/)?bin/([a-z-]+)`)
@@ -98,8 +100,10 @@ func stages(t *testing.T) map[string]stage {
 			if name, s = "", (stage{}); len(f) == 4 {
 				name = f[3]
 			}
+		case instruction == "ARG" && strings.HasPrefix(f[1], "RUN_AS="):
+			s.runAs = strings.TrimPrefix(f[1], "RUN_AS=")
 		case instruction == "USER":
-			s.user = strings.Split(f[1], ":")
+			s.user = strings.Split(strings.ReplaceAll(f[1], "$RUN_AS", s.runAs), ":")
 		case instruction == "ENV":
 			s.env = append(s.env, f[1:]...)
 		case instruction == "ENTRYPOINT":
@@ -362,6 +366,10 @@ func podForm(t *testing.T, name, rendered string) form {
 		switch o.Kind {
 		case "DaemonSet":
 			must.OK(t, yaml.UnmarshalStrict([]byte(doc), &d))
+		case "ConfigMap":
+			var m corev1.ConfigMap
+			must.OK(t, yaml.UnmarshalStrict([]byte(doc), &m))
+			given[o.Metadata.Name] = m.Data
 		case "Secret":
 			var s corev1.Secret
 			must.OK(t, yaml.UnmarshalStrict([]byte(doc), &s))
@@ -379,6 +387,9 @@ func podForm(t *testing.T, name, rendered string) form {
 	c := pod.Containers[0]
 	stageName := map[bool]string{true: "demo", false: ""}[strings.Contains(c.Image, "demo")]
 	f := ofImage(t, name, stageName)
+	if strings.HasSuffix(c.Image, "-root") {
+		f.UID, f.GID = 0, 0
+	}
 	f.Hostname, f.HostPID = "gpu-exporter-x7k2p", pod.HostPID
 	f.Env[1] = "HOSTNAME=" + f.Hostname
 	if pod.HostNetwork || pod.HostIPC || len(c.Command) != 0 || c.WorkingDir != "" || len(c.EnvFrom) != 0 {
@@ -409,6 +420,9 @@ func podForm(t *testing.T, name, rendered string) form {
 		}
 	}
 	s := c.SecurityContext
+	if s.RunAsUser != nil {
+		f.UID = int(*s.RunAsUser)
+	}
 	f.Privileged = s.Privileged != nil && *s.Privileged
 	f.NoNewPrivileges = s.AllowPrivilegeEscalation != nil && !*s.AllowPrivilegeEscalation
 	f.ReadOnlyRoot = s.ReadOnlyRootFilesystem != nil && *s.ReadOnlyRootFilesystem
@@ -441,6 +455,9 @@ func (f *form) volumes(t *testing.T, pod corev1.PodSpec, c corev1.Container, giv
 	}
 	for _, m := range c.VolumeMounts {
 		switch v := volumes[m.Name]; {
+		case v.ConfigMap != nil && m.SubPath != "":
+			text := given[v.ConfigMap.Name][v.ConfigMap.Items[0].Key]
+			f.secrets[filepath.Dir(m.MountPath)] = map[string]string{filepath.Base(m.MountPath): text}
 		case v.HostPath != nil:
 			f.mounts = append(f.mounts, bind{v.HostPath.Path, m.MountPath, m.ReadOnly})
 		case v.Secret != nil:
@@ -534,12 +551,23 @@ func chartForms(t *testing.T) (out []form) {
 	return out
 }
 
+// standIns are the DaemonSets of others for dcgm-exporter, with the exporter's image in them.
+func standIns(t *testing.T) (out []form) {
+	t.Helper()
+	for _, name := range []string{"gpu-operator", "dcgm-exporter-chart"} {
+		f := podForm(t, "as dcgm-exporter: "+name, text(t, "test/shipped/testdata/stands-in/"+name+".yaml"))
+		f.standIn, f.scraped = true, []string{"/metrics"}
+		out = append(out, f)
+	}
+	return out
+}
+
 // forms are all of them; those that start the same in the same way are one.
 func forms(t *testing.T) (out []form) {
 	t.Helper()
 	kernelLog := filepath.Join(servers.Root(t), "deploy/systemd/kernel-log.conf")
 	all := slices.Concat([]form{unitForm(t, "deploy/systemd"), unitForm(t, "deploy/systemd, kernel-log.conf", kernelLog),
-		composeForm(t)}, dockerForms(t), hostForms(t), chartForms(t), kustomizeForms(t))
+		composeForm(t)}, dockerForms(t), hostForms(t), chartForms(t), kustomizeForms(t), standIns(t))
 	for _, f := range all {
 		at := slices.IndexFunc(out, f.same)
 		if at < 0 {

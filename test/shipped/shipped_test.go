@@ -279,8 +279,10 @@ func (f form) start(t *testing.T, withDriver bool) *started {
 func (f form) address() string {
 	out := ":10835" // by default, as all pages have it
 	for _, e := range f.Env {
-		if v, ok := strings.CutPrefix(e, "GPU_EXPORTER_WEB_LISTEN_ADDRESS="); ok {
-			out = v
+		for _, name := range []string{"GPU_EXPORTER_WEB_LISTEN_ADDRESS=", "DCGM_EXPORTER_LISTEN="} {
+			if v, ok := strings.CutPrefix(e, name); ok {
+				out = v
+			}
 		}
 	}
 	for _, a := range f.Args {
@@ -346,9 +348,17 @@ var (
 
 var errNotFound = errors.New("not found")
 
+// own is the path of the exporter's own metrics.
+func (s *started) own() string {
+	if s.standIn {
+		return "/metrics/gpu"
+	}
+	return "/metrics"
+}
+
 // published is the time up to which the program has published, and that of its start.
 func (s *started) published() (start, last time.Time, err error) {
-	_, metrics, err := s.get("/metrics")
+	_, metrics, err := s.get(s.own())
 	if err != nil {
 		return start, last, err
 	}
@@ -440,7 +450,10 @@ func (s *started) check(t *testing.T, list io.Writer, name string) {
 	if code, body, err := s.get("/-/ready"); (code == http.StatusOK) != s.driver {
 		t.Errorf("/-/ready responds with %d, %v: %s", code, err, body)
 	}
-	_, metrics, err := s.get("/metrics")
+	if code, _, err := s.get("/health"); code != http.StatusOK {
+		t.Errorf("/health responds with %d, %v", code, err)
+	}
+	_, metrics, err := s.get(s.own())
 	must.OK(t, err)
 	_, page, err := s.get("/")
 	must.OK(t, err)
@@ -487,7 +500,7 @@ func (s *started) scrapes(t *testing.T) {
 	t.Helper()
 	for _, path := range s.scraped {
 		_, page, err := s.get(path)
-		if names := strings.Contains(page, "\nDCGM_FI_DEV_"); err != nil || s.driver && names != (path != "/metrics") {
+		if names := strings.Contains(page, "\nDCGM_FI_DEV_"); err != nil || s.driver && names != (path != s.own()) {
 			t.Errorf("%s is scraped; it has dcgm-exporter's names: %v, %v", path, names, err)
 		}
 	}

@@ -179,3 +179,111 @@ nvmlReturn_t nvmlEventSetWait(nvmlEventSet_t set, nvmlEventData_t *data, unsigne
     }
     return r;
 }
+
+#if SINCE(560)
+/* A set of system events: it returns what its registration precedes. */
+struct system_set {
+    uint32_t magic;
+    const struct session *session;
+    uint64_t types;
+    int64_t at; /* of the last event that was returned, and its GPU */
+    int gpu;
+};
+
+#define VERSIONED(request, name)                             \
+    do {                                                     \
+        REQUIRE((request) != NULL);                          \
+        if ((request)->version != (name))                    \
+            return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;     \
+    } while (0)
+
+static struct system_set *system_set_of(nvmlSystemEventSet_t s)
+{
+    struct system_set *set = (struct system_set *)s.handle;
+    return set != NULL && set->magic == SET_MAGIC ? set : NULL;
+}
+
+nvmlReturn_t nvmlSystemEventSetCreate(nvmlSystemEventSetCreateRequest_t *request)
+{
+    CALL("SystemEventSetCreate");
+    VERSIONED(request, nvmlSystemEventSetCreateRequest_v1);
+    struct system_set *s = calloc(1, sizeof *s);
+    if (s == NULL)
+        return NVML_ERROR_MEMORY;
+    *s = (struct system_set){.magic = SET_MAGIC, .session = call.session};
+    request->set.handle = (struct nvmlSystemEventSet_st *)s;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlSystemEventSetFree(nvmlSystemEventSetFreeRequest_t *request)
+{
+    MEASURED;
+    control_count(__func__, NONE);
+    VERSIONED(request, nvmlSystemEventSetFreeRequest_v1);
+    struct system_set *s = system_set_of(request->set);
+    REQUIRE(s != NULL);
+    s->magic = 0;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlSystemRegisterEvents(nvmlSystemRegisterEventRequest_t *request)
+{
+    CALL("SystemRegisterEvents");
+    VERSIONED(request, nvmlSystemRegisterEventRequest_v1);
+    struct system_set *s = system_set_of(request->set);
+    REQUIRE(s != NULL && s->session == call.session);
+    if (s->types == 0) {
+        s->at = call.now;
+        s->gpu = MAX_GPUS;
+    }
+    s->types |= request->eventTypes;
+    return NVML_SUCCESS;
+}
+
+/* The next event of a set: those of one time come in the order of the GPUs. */
+static bool next_system_event(struct system_set *s, int64_t now, nvmlSystemEventData_v1_t *data)
+{
+    const struct gpu *found = NULL;
+    const struct fault *first = NULL;
+    for (int i = 0; i < s->session->scenario->ngpus; i++) {
+        const struct gpu *c = &s->session->scenario->gpus[i];
+        for (int j = 0; j < c->nfaults && c->faults[j].at <= now; j++) {
+            const struct fault *f = &c->faults[j];
+            uint64_t type = f->kind == FAULT_UNBIND ? nvmlSystemEventTypeGpuDriverUnbind
+                            : f->kind == FAULT_BIND ? nvmlSystemEventTypeGpuDriverBind : 0;
+            bool later = f->at > s->at || (f->at == s->at && i > s->gpu);
+            if ((s->types & type) == 0 || !later || (first != NULL && first->at <= f->at))
+                continue;
+            found = c;
+            first = f;
+            data->eventType = type;
+        }
+    }
+    if (found == NULL)
+        return false;
+    s->at = first->at;
+    s->gpu = found->index;
+    data->gpuId = found->domain << 16 | found->bus << 8 | found->device; /* RM's id: gpuEncodeDomainBusDevice */
+    return true;
+}
+
+nvmlReturn_t nvmlSystemEventSetWait(nvmlSystemEventSetWaitRequest_t *request)
+{
+    CALL("SystemEventSetWait");
+    VERSIONED(request, nvmlSystemEventSetWaitRequest_v1);
+    struct system_set *s = system_set_of(request->set);
+    REQUIRE(s != NULL && s->session == call.session && request->data != NULL && request->dataSize > 0);
+    int64_t deadline = monotonic() + (int64_t)request->timeoutms * 1000000;
+    for (request->numEvent = 0;;) {
+        while (request->numEvent < request->dataSize &&
+               next_system_event(s, clock_now(), &request->data[request->numEvent]))
+            request->numEvent++;
+        if (request->numEvent > 0)
+            return NVML_SUCCESS;
+        int64_t left = deadline - monotonic(), nap = clock_stepped() ? SECOND / 500 : SECOND / 20;
+        if (left <= 0)
+            return NVML_ERROR_TIMEOUT;
+        clock_pause(left < nap ? left : nap);
+    }
+}
+#endif

@@ -5,8 +5,9 @@
  *
  *   FAKENVML_SCENARIO  path of the flat scenario, compiled by internal/standin/scenario
  *   FAKENVML_CONTROL   path of the control file: the clock, and the counters of calls
+ *   FAKENVML_DEV       directory of files nvidiactl and nvidiaN (N: minor number), which a session has open; not set: none
  *
- * Both are read again whenever a session begins, so that one process may play several scenarios, one
+ * They are read again whenever a session begins, so that one process may play several scenarios, one
  * after the other. Sessions and scenarios are never freed: a call that hangs may outlive its session.
  *
  * SYMBOLS is the driver branch whose set of functions is exported (470, 535, 580, 595, 9999): what a
@@ -113,7 +114,7 @@ struct layout {
     struct mig_device devices[MAX_MIG_DEVICES];
 };
 
-enum fault_kind { FAULT_LOSE, FAULT_RESET, FAULT_RESTORE, FAULT_REMOVE };
+enum fault_kind { FAULT_LOSE, FAULT_RESET, FAULT_RESTORE, FAULT_REMOVE, FAULT_UNBIND, FAULT_BIND };
 struct fault {
     int64_t at;
     enum fault_kind kind;

@@ -389,7 +389,7 @@ static void read_fault(struct scenario *s, struct words *w)
         return;
     struct fault *f = APPEND(c->faults, c->nfaults);
     f->at = number(w);
-    f->kind = (enum fault_kind)CHOICE(w, "lose", "reset_required", "restore", "remove");
+    f->kind = (enum fault_kind)CHOICE(w, "lose", "reset_required", "restore", "remove", "unbind", "bind");
 }
 
 static void read_event(struct scenario *s, struct words *w)

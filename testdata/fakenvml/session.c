@@ -2,6 +2,7 @@
  * scenario make this call hang or fail. */
 #include "fakenvml.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -10,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* Handles live as long as the process, so a stale one is recognised instead of followed. */
 struct session_list {
@@ -52,9 +54,9 @@ static bool gpu_present(const struct gpu *c, int64_t now)
 {
     bool present = true;
     for (int i = 0; i < c->nfaults && c->faults[i].at <= now; i++) {
-        if (c->faults[i].kind == FAULT_REMOVE)
+        if (c->faults[i].kind == FAULT_REMOVE || c->faults[i].kind == FAULT_UNBIND)
             present = false;
-        else if (c->faults[i].kind == FAULT_RESTORE)
+        else if (c->faults[i].kind == FAULT_RESTORE || c->faults[i].kind == FAULT_BIND)
             present = true;
     }
     return present;
@@ -76,12 +78,40 @@ nvmlReturn_t gpu_state(const struct gpu *c, int64_t now)
         case FAULT_RESTORE:
             state = NVML_SUCCESS;
             break;
+        default: /* an unbind waits for the sessions that have the GPU open */
+            break;
         }
     }
     return state;
 }
 
 /* ---- sessions ---- */
+
+static int device_files[MAX_GPUS + 1];
+static int ndevice_files;
+
+static void close_devices(void)
+{
+    while (ndevice_files > 0)
+        close(device_files[--ndevice_files]);
+}
+
+static void open_devices(const struct session *s)
+{
+    const char *dir = getenv("FAKENVML_DEV");
+    close_devices();
+    for (int i = NONE; dir != NULL && i < s->nvisible; i++) {
+        char path[512] = "";
+        int n = snprintf(path, sizeof path, "%s/nvidia", dir);
+        if (i == NONE)
+            snprintf(path + n, sizeof path - (size_t)n, "ctl");
+        else
+            snprintf(path + n, sizeof path - (size_t)n, "%u", s->scenario->gpus[s->visible[i]].minor);
+        int fd = open(path, O_RDWR | O_CLOEXEC);
+        if (fd >= 0)
+            device_files[ndevice_files++] = fd;
+    }
+}
 
 /* The scenario that the environment names; one that did not change is not read again. */
 static const struct scenario *load_scenario(void)
@@ -169,6 +199,7 @@ static nvmlReturn_t init(const char *function, const char *key, bool need_gpus)
             l->older = atomic_load(&sessions);
             atomic_store(&sessions, l);
             atomic_store(&current, &l->session);
+            open_devices(&l->session);
             if (references == 0)
                 control_session(+1);
             references++;
@@ -204,6 +235,7 @@ nvmlReturn_t nvmlShutdown(void)
         result = NVML_SUCCESS;
         if (--references == 0) {
             atomic_store(&current, NULL);
+            close_devices();
             control_session(-1);
         }
     }

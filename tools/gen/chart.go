@@ -125,8 +125,8 @@ func chartRules() ([]byte, error) {
 	for _, g := range alerts.AlertGroups() {
 		rules := ruleGroup[alertRule]{Name: g.Name, Interval: duration(g.Interval)}
 		for _, a := range g.Alerts {
-			r := alertRule{a.Name, a.Off, string(a.Severity), duration(a.For), duration(a.Keep), nil, a.Expr, a.Summary, a.Description,
-				links[a.Name]}
+			r := alertRule{a.Name, a.Off, string(a.Severity), duration(a.For), duration(a.Keep), nil, a.Expr, a.Summary,
+				a.Description + a.Closing(c.ClusterLabel), links[a.Name]}
 			for _, k := range a.Parameters {
 				if k.Duration > 0 {
 					r.Parameters = append(r.Parameters, parameter{k.Name, duration(k.Duration), fmt.Sprint(int(k.Duration.Seconds()))})

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"go/format"
 	"io/fs"
@@ -43,6 +44,9 @@ var optional = []string{"calls"}
 // coreDashboards work in full with the families of size core.
 var coreDashboards = []string{"gpu-fleet", "gpu-capacity", "gpu-namespace", "gpu-health", "gpu-workload"}
 
+// detailPanels are those of their panels that need the default.
+var detailPanels = []string{"PCIe and NVLink traffic"}
+
 // dashboardQuery finds the queries of panels and variables in the JSON of a dashboard.
 var dashboardQuery = regexp.MustCompile(`"(?:expr|query|definition)": ".*"`)
 
@@ -61,15 +65,21 @@ func shippedReaders(root string) ([]reader, error) {
 		out = append(out, reader{"runbook", a.Name, strings.Join(queries, "\n"), catalog.SizeDefault})
 	}
 	for _, d := range dashboards.All() {
-		files, err := dashboards.Files([]dashboards.Dashboard{d})
+		add := func(d dashboards.Dashboard, size catalog.Size) error {
+			files, err := dashboards.Files([]dashboards.Dashboard{d})
+			if err == nil {
+				queries := dashboardQuery.FindAllString(string(files[0].Pretty), -1)
+				out = append(out, reader{"dashboard", d.UID, strings.Join(queries, "\n"), size})
+			}
+			return err
+		}
+		err := add(d, catalog.SizeDefault)
+		if slices.Contains(coreDashboards, d.UID) {
+			err = errors.Join(err, add(d.Without(detailPanels...), catalog.SizeCore))
+		}
 		if err != nil {
 			return nil, err
 		}
-		size := catalog.SizeDefault
-		if slices.Contains(coreDashboards, d.UID) {
-			size = catalog.SizeCore
-		}
-		out = append(out, reader{"dashboard", d.UID, strings.Join(dashboardQuery.FindAllString(string(files[0].Pretty), -1), "\n"), size})
 	}
 	report := reader{kind: "report", name: "gpu-report", size: catalog.SizeCore}
 	err := filepath.WalkDir(filepath.Join(root, "report"), func(path string, d fs.DirEntry, err error) error {
@@ -161,11 +171,13 @@ func use(readers []reader, known map[string]bool) (size map[string]catalog.Size,
 		size[name] = catalog.SizeDefault
 	}
 	for _, r := range readers {
-		for name := range direct[r.kind+" "+r.name] {
+		for name := range reads(r.text, known) {
 			if kinds[name] == nil {
 				kinds[name] = map[string][]string{}
 			}
-			kinds[name][r.kind] = append(kinds[name][r.kind], r.name)
+			if list := kinds[name][r.kind]; !slices.Contains(list, r.name) { // a dashboard is read twice
+				kinds[name][r.kind] = append(list, r.name)
+			}
 			size[name] = min(orAll(size[name]), r.size)
 		}
 		if r.kind == "alert" {

@@ -27,6 +27,7 @@ func New(o Options) (*Page, error) {
 		return nil, err
 	}
 	p := &Page{Options: o, families: map[string]catalog.Family{}, rows: rows}
+	p.choose()
 	for _, f := range catalog.All() {
 		p.families[f.Name] = f
 	}
@@ -43,6 +44,15 @@ func New(o Options) (*Page, error) {
 	return p, nil
 }
 
+// With returns a page of other options that has the history of this one.
+func (p *Page) With(o Options) (*Page, error) {
+	out, err := New(o)
+	if err == nil {
+		out.history.Store(p.history.Load())
+	}
+	return out, err
+}
+
 // Rows returns the rows of the table, in its order.
 func (p *Page) Rows() []Row { return p.rows }
 
@@ -51,7 +61,7 @@ func (p *Page) Families() []catalog.Family {
 	out := make([]catalog.Family, 0, len(p.rows))
 	for _, r := range p.rows {
 		out = append(out, catalog.Family{
-			Name: r.nameIn(p.Release), Type: r.Type, Help: r.helpIn(p.Release), Scope: catalog.ScopeCompat,
+			Name: r.name(), Type: r.Type, Help: r.helpText(), Scope: catalog.ScopeCompat,
 			Labels: append(p.labelNames(), r.own()...), Stability: catalog.Stable,
 			Read: func(v *gpu.View, emit catalog.Emit) { p.read(&r, v, emit) },
 		})
@@ -69,7 +79,7 @@ func (p *Page) Families() []catalog.Family {
 // read emits the series of a row.
 func (p *Page) read(r *Row, v *gpu.View, emit catalog.Emit) {
 	f := p.frameOf(v)
-	scale := r.scaleIn(p.Release)
+	scale := r.scale()
 	ofGPU, ofInstance, ofContainer := r.GPU.read(p, v), r.Instance.read(p, v), r.Container.read(p, v)
 	show := func(d *device, in *instance, to gpu.Container, readings []reading) {
 		for _, x := range readings {

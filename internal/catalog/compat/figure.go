@@ -113,17 +113,18 @@ func (f *Figure) read(p *Page, v *gpu.View) map[key][]reading {
 // code, as in dcgm-exporter.
 func (f *Figure) readLast(p *Page, v *gpu.View) map[key][]reading {
 	out, before := map[key][]reading{}, sums{}
-	if views := p.lastFiveMinutes(v); views != nil {
+	views, window := p.recent(v, p.XIDWindow)
+	if views != nil {
 		before = p.sums(views[0], f.Of[0], f.By)
 	}
 	for k, now := range p.sums(v, f.Of[0], f.By) {
 		for _, label := range ordered(now) {
 			if x := now[label]; x > 0 {
-				out[k] = append(out[k], reading{max(0, x-before[k][label]), []string{label, fiveMinutesText}})
+				out[k] = append(out[k], reading{max(0, x-before[k][label]), []string{label, window}})
 			}
 		}
 		if out[k] == nil {
-			out[k] = []reading{{0, []string{"", fiveMinutesText}}}
+			out[k] = []reading{{0, []string{"", window}}}
 		}
 	}
 	return out
@@ -161,7 +162,8 @@ func (f *Figure) readHealth(p *Page, v *gpu.View) map[key][]reading {
 // readEvents counts, for each bit of a mask, the views of the last five minutes in which it was set.
 func (f *Figure) readEvents(p *Page, v *gpu.View) map[key][]reading {
 	counts := map[key]map[int]float64{}
-	for _, v := range append(slices.Clone(p.lastFiveMinutes(v)), v) {
+	views, window := p.recent(v, p.ClockWindow)
+	for _, v := range append(slices.Clone(views), v) {
 		for k, mask := range p.sums(v, f.Of[0], "") {
 			if counts[k] == nil {
 				counts[k] = map[int]float64{}
@@ -176,10 +178,10 @@ func (f *Figure) readEvents(p *Page, v *gpu.View) map[key][]reading {
 	out := map[key][]reading{}
 	for k, bits := range counts {
 		for _, bit := range slices.Sorted(maps.Keys(bits)) {
-			out[k] = append(out[k], reading{bits[bit], []string{clockEvents[bit], fiveMinutesText}})
+			out[k] = append(out[k], reading{bits[bit], []string{clockEvents[bit], window}})
 		}
 		if out[k] == nil {
-			out[k] = []reading{{0, []string{"", fiveMinutesText}}}
+			out[k] = []reading{{0, []string{"", window}}}
 		}
 	}
 	return out

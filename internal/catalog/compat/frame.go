@@ -15,18 +15,24 @@ func (p *Page) labelNames() []string {
 		return []string{"uuid"}
 	}
 	// The label is Hostname up to 4.8.2 and hostname since 4.8.3: with both, either query works.
-	host, driver := []string{"Hostname", "hostname"}, "DCGM_FI_DRIVER_VERSION"
+	host := []string{"Hostname", "hostname"}
 	if p.Release == DCGM49 {
-		host, driver = host[1:], "DCGM_FI_SYSTEM_DRIVER_VERSION"
+		host = host[1:]
 	}
-	out := slices.Concat([]string{"gpu", "UUID", "pci_bus_id", "device", "modelName"}, host, []string{driver},
-		p.DeviceLabels, []string{"GPU_I_PROFILE", "GPU_I_ID", "GPU_CI_ID", "container", "namespace", "pod", "hpc_job",
-			"pod_uid"}, workloadLabels)
+	uuid, pod := "UUID", []string{"container", "namespace", "pod"}
+	if p.OldLabels {
+		uuid, pod = "uuid", []string{"container_name", "pod_namespace", "pod_name"}
+	}
+	out := slices.Concat([]string{"gpu", uuid, "pci_bus_id", "device", "modelName"}, host, []string{p.driver},
+		p.DeviceLabels, []string{"GPU_I_PROFILE", "GPU_I_ID", "GPU_CI_ID"}, pod, []string{"hpc_job", "pod_uid"}, workloadLabels)
 	for _, l := range p.PodLabels {
-		out = append(out, catalog.ResourceLabel(l))
+		out = append(out, PodLabel(l))
 	}
 	return out
 }
+
+// PodLabel is the label of a page for a label of pods.
+func PodLabel(name string) string { return catalog.ResourceLabel(name) }
 
 // workloadLabels are those of an allocation: the replica of a shared GPU, and the device of a DRA claim.
 var workloadLabels = []string{"vgpu", "dra_claim_name", "dra_claim_namespace", "dra_driver_name", "dra_pool_name",
@@ -84,6 +90,9 @@ func (p *Page) frameOf(v *gpu.View) *frame {
 	f := &frame{view: v, pods: map[gpu.PodName][]string{}}
 	for _, pod := range v.Pods {
 		values := []string{pod.UID}
+		if p.NoPodUID {
+			values[0] = ""
+		}
 		for _, l := range p.PodLabels {
 			value := ""
 			if pod.Meta != nil {
@@ -94,10 +103,11 @@ func (p *Page) frameOf(v *gpu.View) *frame {
 		f.pods[gpu.PodName{Namespace: pod.Namespace, Pod: pod.Pod}] = values
 	}
 	system, _ := v.System.Get()
-	hosts := []string{v.Node, v.Node}
-	if p.Release == DCGM49 {
-		hosts = hosts[1:]
+	hosts, driver := p.hosts(v.Node), system.DriverVersion
+	if p.Collectors != nil && !slices.ContainsFunc(p.Collectors, func(c Collector) bool { return c.Field == p.driver }) {
+		driver = ""
 	}
+	instances := 0 // of all GPUs
 	for i := range v.GPUs {
 		c := &v.GPUs[i]
 		if c.State == gpu.DeviceDetached || c.Index < 0 {
@@ -111,17 +121,16 @@ func (p *Page) frameOf(v *gpu.View) *frame {
 			f.gpus = append(f.gpus, out)
 			continue
 		}
-		out.base = slices.Concat([]string{index, string(c.UUID), longPCI(c.PCI), "nvidia" + index, c.Model}, hosts,
-			[]string{system.DriverVersion})
-		for _, l := range p.DeviceLabels {
-			out.base = append(out.base, map[string]string{"DCGM_FI_DEV_SERIAL": c.Serial, "DCGM_FI_DEV_BRAND": c.Brand,
-				"DCGM_FI_DEV_VBIOS_VERSION": c.VBIOS, "DCGM_FI_NVML_VERSION": system.NVMLVersion,
-				"DCGM_FI_DEV_OEM_INFOROM_VER": c.Firmware.InforomOEM, "DCGM_FI_DEV_ECC_INFOROM_VER": c.Firmware.InforomECC,
-				"DCGM_FI_DEV_POWER_INFOROM_VER": c.Firmware.InforomPower,
-				"DCGM_FI_DEV_INFOROM_IMAGE_VER": c.Firmware.InforomImage}[l])
-		}
+		out.base = slices.Concat([]string{index, string(c.UUID), longPCI(c.PCI), "nvidia" + index, p.model(c.Model)}, hosts,
+			[]string{driver})
+		out.base = append(out.base, p.deviceLabels(c, system.NVMLVersion)...)
+		whole := p.Devices.gpu(c.Index)
 		for j := range c.Instances {
 			in := &c.Instances[j]
+			instances++
+			if whole || !p.Devices.instance(instances-1) {
+				continue
+			}
 			ci := ""
 			if len(in.Compute) == 1 {
 				ci = strconv.Itoa(in.Compute[0].CI)
@@ -133,9 +142,12 @@ func (p *Page) frameOf(v *gpu.View) *frame {
 			})
 			out.parts = append(out.parts, part)
 		}
-		if len(out.parts) == 0 {
+		if len(out.parts) == 0 && (whole || len(c.Instances) == 0 && p.Devices.Kind == "") {
 			out.parts = []instance{{}}
 			p.allocated(v, c.UUID, &out.parts[0], func(h gpu.UUID) bool { return h == "" })
+		}
+		if len(out.parts) == 0 {
+			continue // not selected
 		}
 		for j := range out.parts {
 			for _, to := range out.parts[j].containers {
@@ -161,6 +173,36 @@ func (p *Page) allocated(v *gpu.View, uuid gpu.UUID, in *instance, part func(gpu
 	if len(in.containers) > 1 && !p.Copies {
 		in.containers, in.workload = nil, nil
 	}
+}
+
+// hosts are the values of the labels of the node.
+func (p *Page) hosts(node string) []string {
+	if p.NoHostname {
+		node = ""
+	}
+	if p.Release == DCGM49 {
+		return []string{node}
+	}
+	return []string{node, node}
+}
+
+// deviceLabels are the values of the label-typed fields.
+func (p *Page) deviceLabels(c *gpu.GPU, nvml string) (out []string) {
+	for _, l := range p.DeviceLabels {
+		out = append(out, map[string]string{"DCGM_FI_DEV_SERIAL": c.Serial, "DCGM_FI_DEV_BRAND": c.Brand,
+			"DCGM_FI_DEV_VBIOS_VERSION": c.VBIOS, "DCGM_FI_NVML_VERSION": nvml,
+			"DCGM_FI_DEV_OEM_INFOROM_VER": c.Firmware.InforomOEM, "DCGM_FI_DEV_ECC_INFOROM_VER": c.Firmware.InforomECC,
+			"DCGM_FI_DEV_POWER_INFOROM_VER": c.Firmware.InforomPower, "DCGM_FI_DEV_INFOROM_IMAGE_VER": c.Firmware.InforomImage}[l])
+	}
+	return out
+}
+
+// model is the name of a model as a label.
+func (p *Page) model(name string) string {
+	if p.Dashes {
+		return strings.Join(strings.Fields(name), "-")
+	}
+	return name
 }
 
 // longPCI formats an address as nvidia-smi does: with a domain of eight digits, in capitals.

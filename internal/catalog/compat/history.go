@@ -1,7 +1,9 @@
 package compat
 
 import (
+	"cmp"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
@@ -11,9 +13,7 @@ import (
 // for gpu_utilization_ratio, at any scrape interval.
 const (
 	minute      = time.Minute
-	fiveMinutes = 5 * time.Minute
-	// fiveMinutesText is the label window_size_in_ms.
-	fiveMinutesText = "300000"
+	fiveMinutes = 5 * time.Minute // of the families DCGM_EXP_*, without a setting
 	// resolution is the distance of the views in the history: a period is at most that much longer.
 	resolution = 10 * time.Second
 	// maxStep is how far apart two consecutive views may be before the clock must have been set, or the machine
@@ -40,7 +40,7 @@ func (p *Page) Published(v *gpu.View) {
 			return gpu.GPU{Identity: c.Identity, State: c.State, LastRead: c.LastRead, Activity: c.Activity,
 				Instances: c.Instances}
 		}, true),
-		xids: remember(old.xids, v, fiveMinutes, func(c *gpu.GPU) gpu.GPU {
+		xids: remember(old.xids, v, max(fiveMinutes, p.XIDWindow, p.ClockWindow), func(c *gpu.GPU) gpu.GPU {
 			kept := gpu.GPU{Identity: c.Identity, State: c.State, XIDs: c.XIDs}
 			if m, ok := c.Medium.Get(); ok {
 				kept.Medium = gpu.Some(&gpu.Medium{ClockEvents: m.ClockEvents})
@@ -75,12 +75,13 @@ func (p *Page) lastMinute(v *gpu.View) []*gpu.View {
 	return nil
 }
 
-// lastFiveMinutes returns the views of the five minutes before v, which have the XIDs.
-func (p *Page) lastFiveMinutes(v *gpu.View) []*gpu.View {
+// recent returns the views of a window before v, which have the XIDs and clock events, and the label of the window.
+func (p *Page) recent(v *gpu.View, window time.Duration) (views []*gpu.View, label string) {
+	window = cmp.Or(window, fiveMinutes)
 	if h := p.history.Load(); h != nil {
-		return within(h.xids, v, fiveMinutes)
+		views = within(h.xids, v, window)
 	}
-	return nil
+	return views, strconv.FormatInt(window.Milliseconds(), 10)
 }
 
 // within returns the views of a list that are older than v, beginning with the newest that is at least span older, or

@@ -46,7 +46,7 @@ func table(release Release) ([]Row, error) {
 	rows := make([]Row, 0, len(lines))
 	for _, l := range lines[1:] {
 		if release == NvidiaSMI {
-			rows = append(rows, Row{Name: "nvidia_smi_" + l[0], Type: catalog.Type(l[1]), Shipped: Custom,
+			rows = append(rows, Row{in: release, Name: "nvidia_smi_" + l[0], Type: catalog.Type(l[1]), Shipped: Custom,
 				GPU: parseFigure(l[2]), help: l[3], Differs: l[4], Rewrite: Rewrite(l[5]), ByHand: l[6]})
 			continue
 		}
@@ -54,7 +54,7 @@ func table(release Release) ([]Row, error) {
 		if !ok {
 			return nil, fmt.Errorf("%s: unknown unit %q", l[0], l[5])
 		}
-		rows = append(rows, Row{Name: l[0], Renamed: l[1], Type: catalog.Type(l[2]), Shipped: Shipped(l[3]),
+		rows = append(rows, Row{in: release, Name: l[0], Renamed: l[1], Type: catalog.Type(l[2]), Shipped: Shipped(l[3]),
 			paired: l[4] != "", Unit: u,
 			GPU: parseFigure(l[6]), Instance: parseFigure(l[7]), Container: parseFigure(l[8]), help: l[9],
 			Differs: l[10], Rewrite: Rewrite(l[11]), ByHand: l[12]})
@@ -62,9 +62,9 @@ func table(release Release) ([]Row, error) {
 	return rows, nil
 }
 
-// scaleIn returns the conversion of a value in a release.
-func (r *Row) scaleIn(release Release) func(float64) float64 {
-	u := r.UnitIn(release)
+// scale returns the conversion of a value.
+func (r *Row) scale() func(float64) float64 {
+	u := r.UnitIn(r.in)
 	return func(v float64) float64 {
 		if u.Times != 0 {
 			v *= u.Times
@@ -83,9 +83,9 @@ func (r *Row) scaleIn(release Release) func(float64) float64 {
 	}
 }
 
-// nameIn returns the family's name in a release.
-func (r *Row) nameIn(release Release) string {
-	if release == DCGM49 && r.Renamed != "" {
+// name returns the family's name on the page.
+func (r *Row) name() string {
+	if r.in == DCGM49 && r.Renamed != "" {
 		return r.Renamed
 	}
 	return r.Name
@@ -99,13 +99,13 @@ func (r *Row) UnitIn(release Release) Unit {
 	return r.Unit
 }
 
-// helpIn returns the HELP of the exposition.
-func (r *Row) helpIn(release Release) string {
-	if u := r.UnitIn(release).Name; u != "" {
-		return r.help + " (" + u + ")."
+// helpText returns the HELP of the exposition: that of a collector file as it is.
+func (r *Row) helpText() string {
+	if r.in == NvidiaSMI || r.chosen {
+		return r.help // of nvidia_gpu_exporter the name of the field, as there
 	}
-	if release == NvidiaSMI {
-		return r.help // the name of the field, as there
+	if u := r.UnitIn(r.in).Name; u != "" {
+		return r.help + " (" + u + ")."
 	}
 	return r.help + "."
 }
@@ -127,8 +127,10 @@ func (r *Row) own() []string {
 	return nil
 }
 
-// repeated reports whether a GPU's value is repeated for each of its instances and containers.
-func (r *Row) repeated() bool { return r.Shipped == ByDefault || r.Instance != nil || r.paired }
+// repeated reports whether a GPU's value is repeated for each of its instances and containers, as there for every field.
+func (r *Row) repeated() bool {
+	return r.Shipped == ByDefault || r.Instance != nil || r.paired || r.chosen
+}
 
 // xidMessage describes what to do about an XID; these are not the driver's messages.
 func xidMessage(xid int) string {

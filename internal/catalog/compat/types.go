@@ -3,6 +3,7 @@ package compat
 import (
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
@@ -39,6 +40,33 @@ type Options struct {
 	PodLabels []string
 	// DeviceLabels are the keys of the label-typed fields to add: see DeviceLabels.
 	DeviceLabels []string
+
+	// Collectors are the only fields of a page of dcgm-exporter, in either release's names, with their types and help; nil:
+	// all of Release. The labels are theirs, too.
+	Collectors []Collector
+	// Settings are those of dcgm-exporter's other flags.
+	Settings
+}
+
+// Collector is a line of dcgm-exporter's collector file.
+type Collector struct{ Field, Type, Help string }
+
+// Devices are those that --devices of dcgm-exporter selects; the zero value is all: MIG instances where there are any, else GPUs.
+type Devices struct {
+	// Kind is "g" for GPUs, which have no series of their instances, "i" for MIG instances only, and empty for all.
+	Kind string
+	// Numbers are the indices of GPUs, or of instances counted over all GPUs; nil: all.
+	Numbers []int
+}
+
+// Settings are what flags of dcgm-exporter change on its page. The zero value is that of a page beside the exporter's own.
+type Settings struct {
+	// NoHostname and NoPodUID omit labels; OldLabels has those of its releases 1.x, and Dashes none of the blanks of models.
+	NoHostname, NoPodUID, OldLabels, Dashes bool
+	// Devices selects GPUs and MIG instances.
+	Devices Devices
+	// XIDWindow and ClockWindow are the periods of the families DCGM_EXP_*; 0: five minutes.
+	XIDWindow, ClockWindow time.Duration
 }
 
 // DeviceLabels are the label-typed fields of dcgm-exporter that are not in its default configuration.
@@ -53,6 +81,8 @@ type Page struct {
 	Options
 	families map[string]catalog.Family
 	rows     []Row
+	driver   string   // the label of the driver's version
+	absent   []string // Collectors that have no row
 	history  atomic.Pointer[history]
 	frame    atomic.Pointer[frame] // of the view that was rendered last
 }
@@ -76,6 +106,9 @@ type Row struct {
 	Rewrite Rewrite
 	// ByHand says what to use where a query is not rewritten; empty: GPU.
 	ByHand string
+
+	in     Release // the release of the name on a page
+	chosen bool    // by a collector file
 }
 
 // Rewrite is which queries of a family gpu-migrate rewrites.

@@ -1,4 +1,4 @@
-// Package bus lists the NVIDIA GPUs of the PCI bus from sysfs, without the driver.
+// Package bus lists the NVIDIA GPUs of the PCI bus from sysfs, without the driver, and reads what of its own process matters to it.
 package bus
 
 import (

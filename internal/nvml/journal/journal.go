@@ -70,7 +70,7 @@ type Writer struct {
 // NewWriter returns an empty journal. clock returns when calls are made; salt makes the masked names: nil for a
 // random one that is kept nowhere.
 func NewWriter(clock func() time.Time, salt []byte) *Writer {
-	return &Writer{clock: clock, mask: newMask(salt), start: clock()}
+	return &Writer{clock: clock, mask: NewMask(salt), start: clock()}
 }
 
 // Add writes one call. gpu is negative for a call that concerns none; value may be nil.

@@ -20,7 +20,8 @@ type Mask struct {
 // firstPID is the number of the first process in a journal.
 const firstPID = 1001
 
-func newMask(salt []byte) *Mask {
+// NewMask returns the mask of a salt; nil for a random one that is kept nowhere.
+func NewMask(salt []byte) *Mask {
 	if salt == nil {
 		salt = make([]byte, 32)
 		_, _ = rand.Read(salt) // never fails: crypto/rand ends the program instead

@@ -6,7 +6,7 @@ import (
 )
 
 func TestMaskForms(t *testing.T) {
-	m := newMask([]byte("salt"))
+	m := NewMask([]byte("salt"))
 	whole := m.UUID("GPU-5a0e4100-8c1d-4e6b-9d10-0000000000aa")
 	if old := m.UUID("MIG-GPU-5A0E4100-8c1d-4e6b-9d10-0000000000aa/7/0"); old != "MIG-"+whole+"/7/0" {
 		t.Errorf("the old name of a MIG device is %s, its GPU %s", old, whole)
@@ -16,10 +16,14 @@ func TestMaskForms(t *testing.T) {
 			t.Errorf("%q became %q", odd, got)
 		}
 	}
+	if m.UUID("GPU-5a0e4100-8c1d-4e6b-9d10-0000000000ab") == whole || m.Serial("1650000000140") == m.Serial("1650000000141") ||
+		m.Byte("a") == m.Byte("b") {
+		t.Error("two are masked as one")
+	}
 	if m.UUID("") != "" || m.Serial("") != "" {
 		t.Error("nothing was masked")
 	}
-	if one, other := newMask(nil), newMask(nil); one.Serial("1650000000140") == other.Serial("1650000000140") {
+	if one, other := NewMask(nil), NewMask(nil); one.Serial("1650000000140") == other.Serial("1650000000140") {
 		t.Error("the salt is not random")
 	}
 }
@@ -30,7 +34,7 @@ func TestMaskOfASerial(t *testing.T) {
 		"ZZZZZZZZZZZZZZZZ"} {
 		stays := 0
 		for salt := range 4 {
-			for i, c := range []byte(newMask([]byte{byte(salt)}).Serial(secret)) {
+			for i, c := range []byte(NewMask([]byte{byte(salt)}).Serial(secret)) {
 				first, last := byte('0'), byte('9')
 				if secret[i] >= 'a' {
 					first, last = 'a', 'z'
@@ -49,7 +53,7 @@ func TestMaskOfASerial(t *testing.T) {
 			t.Errorf("%d of 64 characters of %s stay", stays, secret)
 		}
 	}
-	if m := newMask(nil); m.Serial("-/:@[`{ _") != "-/:@[`{ _" {
+	if m := NewMask(nil); m.Serial("-/:@[`{ _") != "-/:@[`{ _" {
 		t.Error("what is no letter or digit is replaced")
 	}
 }
@@ -61,9 +65,9 @@ func FuzzMask(f *testing.F) {
 	f.Add("MIG-GPU-5a0e1100-8c1d-4e6b-9d10-000000000000/1/0", "", "")
 	f.Add("é\n\"5a0e1100-8c1d-4e6b-9d10-000000000000", "Zz9-\xff", "s")
 	f.Fuzz(func(t *testing.T, uuid, serial, salt string) {
-		m := newMask([]byte(salt))
+		m := NewMask([]byte(salt))
 		masked := m.UUID(uuid)
-		if again := newMask([]byte(salt)).UUID(uuid); again != masked {
+		if again := NewMask([]byte(salt)).UUID(uuid); again != masked {
 			t.Errorf("%q is masked as %q and as %q", uuid, masked, again)
 		}
 		for _, secret := range uuidForm.FindAllString(uuid, -1) {

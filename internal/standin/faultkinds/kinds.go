@@ -16,18 +16,20 @@ type Kind struct {
 
 // The promises of several kinds.
 const (
-	late    = "no driver, or it comes later"
-	lost    = "a GPU is lost or needs a reset"
-	anyCall = "any single call is refused, hangs, or returns garbage, from the start or later"
-	hangs   = "a call never returns"
-	garbage = "a value cannot be true"
-	kubelet = "the kubelet is down, slow, refuses, or returns garbage or nothing"
-	flaps   = "the kubelet fails at every other poll, or lists more pods than a node can have"
-	process = "a process exits, its cgroup file is garbage, its PID is reused, or a pod creates cgroups with the names of another"
-	ids     = "device IDs that do not identify a GPU"
-	clocks  = "clocks are set, the machine sleeps"
-	storms  = "XIDs in storms, from two sources"
-	stopped = "the exporter is stopped for minutes, starved, or killed and restarted"
+	late       = "no driver, or it comes later"
+	lost       = "a GPU is lost or needs a reset"
+	anyCall    = "any single call is refused, hangs, or returns garbage, from the start or later"
+	hangs      = "a call never returns"
+	garbage    = "a value cannot be true"
+	kubelet    = "the kubelet is down, slow, refuses, or returns garbage or nothing"
+	flaps      = "the kubelet fails at every other poll, or lists more pods than a node can have"
+	process    = "a process exits, its cgroup file is garbage, its PID is reused, or a pod creates cgroups with the names of another"
+	ids        = "device IDs that do not identify a GPU"
+	clocks     = "clocks are set, the machine sleeps"
+	storms     = "XIDs in storms, from two sources"
+	checkpoint = "the kubelet's checkpoint is half written, or an older one"
+	older      = "the kubelet returns an older list, or not what is allocatable"
+	stopped    = "the exporter is stopped for minutes, starved, or killed and restarted"
 )
 
 // All is the table. The order of the kinds that are dealt out is part of what a seed means.
@@ -69,12 +71,25 @@ var All = []Kind{
 	{"kubelet flaps", true, flaps, nil},
 	{"exporter stopped", true, stopped, []string{"exporter-stopped"}},
 	{"exporter starved", true, stopped, nil},
-	{"kubelet stale", true, "the kubelet returns an older list, or not what is allocatable", nil},
-	{"kubelet asymmetric", true, "the kubelet returns an older list, or not what is allocatable", nil},
+	{"kubelet stale", true, older, nil},
+	{"kubelet asymmetric", true, older, nil},
 	{"logs replaced", true, process, nil},
 	{"PID twice", true, process, nil},
 	{"counter flips", true, garbage, nil},
 	{"values frozen", true, "the driver responds with success and frozen values", nil},
+	{"samples fast", true, clocks, nil},
+	{"checkpoint torn", true, checkpoint, nil},
+	{"checkpoint old", true, checkpoint, nil},
+	{"driver finds another GPU", true, "a GPU is replaced by another at its address", nil},
+	{"proc refused", true, process, nil},
+	{"rights taken away", true,
+		"a data source is absent or may not be read, from the start or later (the kernel log without `CAP_SYSLOG`)", nil},
+	{"GPM biased", true, garbage, nil},
+	{"GPM late", true, garbage, nil},
+	{"list behind checkpoint", true, older, nil},
+	{"API servers disagree", true, "two API servers disagree, or one is behind and ends each watch", nil},
+	{"events taken", true, "another process receives the driver's events", nil},
+	{"network cuts", true, "the network cuts, delays or repeats responses to scrapes", nil},
 
 	{Promise: "an old driver lacks calls", Rows: []string{"driver-old"}},
 	{Promise: "a file, directory or socket of the node never responds (`/proc`, `/var/log`, checkpoints, kubelet, API server, Docker)",

@@ -35,6 +35,14 @@ type WorkloadTruth struct {
 	LastBusy                 gpu.Opt[time.Time]
 	Waited                   gpu.Seconds // requested GPUs times the time pending
 	Measured                 bool        // whether an exporter can measure it
+	Runs                     []Run
+}
+
+// Run is a pod on a GPU of a node, within the period.
+type Run struct {
+	Pod       string
+	Node, GPU int
+	From, To  time.Time
 }
 
 // Truth adds up what happened between two times. Its cost grows with the period and the fleet: a week of a thousand
@@ -163,6 +171,7 @@ func (r *racked) truth(f *Fleet, p *plan, begin, end stamp, totals *[states]floa
 					}
 					acc := find(w.pod)
 					acc.changes = append(acc.changes, change{x, 1}, change{y, -1})
+					acc.Runs = append(acc.Runs, Run{w.pod.name, r.first + n, c, f.time(x), f.time(y)})
 					acc.Measured = attributable
 					acc.DeviceMemory = max(acc.DeviceMemory, pl.slotMemory(slot))
 					acc.MemoryPeak = max(acc.MemoryPeak, pl.usedMemory(slot, x), pl.usedMemory(slot, y-1))

@@ -27,7 +27,7 @@
 //	load gpu=0-7 busy=50% period=2s          # load whose process is not listed
 //	mig gpu=1 layout="gi=1 profile=1g.10gb start=0 size=1 ; gi=2 profile=2g.20gb start=2 size=2"
 //	at 60s gpu 0 Temperature[gpu] = 80       # from then on; "= default" takes it back
-//	at 60s gpu 0 lose                        # also reset_required, remove; restore ends them all
+//	at 60s gpu 0 lose                        # also reset_required, remove; restore ends them all; unbind, bind
 //	at 60s gpu 0 hang UtilizationRates       # until restore; also: delay FieldValues 200ms
 //	at 60s gpu 0 xid 48                      # also: event 0x8000 data=1
 //	at 60s gpu 0 mig pending on              # then: mig apply layout="..."

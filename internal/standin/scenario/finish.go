@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml/calls"
@@ -180,4 +181,76 @@ func (p *parser) addMIGEvents() {
 			}
 		}
 	}
+}
+
+// parseLayout reads the MIG devices of a layout: entries separated by semicolons, one for each compute
+// instance. Entries with the same gi share a GPU instance.
+func parseLayout(text string, dev *GPU) ([]migDevice, error) {
+	var devices []migDevice
+	taken := map[int]bool{}
+	for _, entry := range strings.Split(text, ";") {
+		words := strings.Fields(entry)
+		if len(words) == 0 {
+			continue
+		}
+		if len(devices) == maxMIGDevices {
+			return nil, fmt.Errorf("expected at most %d MIG devices", maxMIGDevices)
+		}
+		tokens := make([]token, len(words))
+		for i, w := range words {
+			tokens[i].text = w
+		}
+		o, err := parseOptions(tokens, "gi", "ci", "profile", "start", "size", "slices", "index", "uuid")
+		if err != nil {
+			return nil, err
+		}
+		d := migDevice{index: len(devices), profile: -1}
+		for _, f := range []struct {
+			name      string
+			to        *int
+			low, high int
+		}{{"gi", &d.gi, 0, maxGI - 1}, {"ci", &d.ci, 0, maxGI - 1}, {"start", &d.start, 0, 15},
+			{"size", &d.size, 0, 16},
+			{"slices", &d.slices, 0, 16}, {"index", &d.index, 0, maxMIGDevices - 1}} {
+			if *f.to, err = o.integer(f.name, *f.to, f.low, f.high); err != nil {
+				return nil, err
+			}
+		}
+		if _, set := o["gi"]; !set {
+			return nil, fmt.Errorf("expected gi= of each MIG device")
+		}
+		if name, set := o["profile"]; set {
+			d.profile = slices.IndexFunc(dev.profiles, func(p profile) bool { return p.name == name })
+			if d.profile < 0 {
+				return nil, fmt.Errorf("option profile=: expected a profile of the board, found %q", name)
+			}
+		}
+		for _, other := range devices {
+			if other.gi == d.gi {
+				if other.ci == d.ci {
+					return nil, fmt.Errorf("expected another ci= within gi=%d", d.gi)
+				}
+				if d.profile >= 0 && d.profile != other.profile {
+					return nil, fmt.Errorf("expected one profile for gi=%d", d.gi)
+				}
+				d.profile, d.start, d.size = other.profile, other.start, other.size
+			}
+		}
+		if d.profile < 0 {
+			return nil, fmt.Errorf("expected profile= of gi=%d", d.gi)
+		}
+		if d.slices == 0 {
+			d.slices = dev.profiles[d.profile].slices
+		}
+		if taken[d.index] {
+			return nil, fmt.Errorf("option index=: expected each index once")
+		}
+		taken[d.index] = true
+		d.uuid = migUUID(o["uuid"], dev.Index, d)
+		if !validName(string(d.uuid)) {
+			return nil, fmt.Errorf("option uuid=: expected a name of at most %d bytes", maxNameBytes)
+		}
+		devices = append(devices, d)
+	}
+	return devices, nil
 }

@@ -51,18 +51,6 @@ func findKey(name string) (keyRow, bool) {
 	return keys[i], true
 }
 
-// HasKey reports whether a scenario can set the answer of a call; the name is the NVML function's without its prefix.
-func HasKey(call string) bool {
-	_, known := findKey(call)
-	return known
-}
-
-// Components are the names of the numbers of a call's value, in the order of the language.
-func Components(call string) []string {
-	k, _ := findKey(call)
-	return k.components
-}
-
 // parseKey reads "Temperature[gpu]" or "NvLinkState[0-17]" and returns its row and the canonical keys,
 // "Temperature[0]", of which a range makes many.
 func parseKey(text string) (keyRow, []string, error) {

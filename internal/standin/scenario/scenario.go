@@ -126,7 +126,7 @@ type layout struct {
 
 type fault struct {
 	at   time.Duration
-	kind string // lose, reset_required, restore, remove
+	kind string // lose, reset_required, restore, remove, unbind, bind
 }
 
 type stall struct {

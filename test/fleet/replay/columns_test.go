@@ -803,16 +803,18 @@ func unscripted() map[string]string {
 			}
 		}
 	}
-	list("TestMonthOfAlerts and test/rules simulate alerts; this fleet's are not evaluated", "gpu-fleet/Alerts firing ABC",
+	list("TestStories and test/rules simulate alerts; this fleet's are not evaluated", "gpu-fleet/Alerts firing ABC",
 		"gpu-device/Alerts firing ABC", "gpu-node/Alerts firing ABC", "gpu-fleet/Nodes by alerts ABCD", "gpu-fleet/Firing GPU alerts AB",
 		"gpu-health/Firing GPU alerts AB", "gpu-node/Firing GPU alerts AB", "gpu-device/Firing GPU alerts AB",
 		"gpu-workload/Firing GPU alerts AB", "gpu-namespace/Workloads K")
-	list("TestEventsAddUp compares events with the counters", "gpu-device/XID events A", "gpu-device/XIDs AB", "gpu-health/XID events A",
+	list("TestEventsAddUp compares events with the counters", "gpu-device/XID events A", "gpu-device/XIDs AB",
+		"gpu-workload/XIDs of their GPUs A", "gpu-health/XID events A",
 		"gpu-health/XIDs by node A", "gpu-health/Memory errors by node A", "gpu-node/GPUs of the node J")
 	list("test/rules has the values of the record by hand", "gpu-sharing/Containers that use more than they requested ABCDEF",
 		"gpu-capacity/Underused workloads AB", "gpu-namespace/Workloads HI")
 	list("the fleet has no series of processes and scrapes; TestDashboardsOnPrometheus has them", "gpu-exporter/Exporters CDEFG")
 	list("the fleet's histograms of driver calls are not scraped here", "gpu-exporter/Slowest calls AB")
+	list("of all workloads there are no others; TestWellUsedIsNoWaste chooses one", "gpu-workload/Others on their GPUs A")
 	list("over all GPUs it is no GPU's; gpu-node/Headroom has the same readings", "gpu-device/Headroom A")
 	return out
 }

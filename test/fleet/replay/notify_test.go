@@ -144,16 +144,15 @@ func TestNotifications(t *testing.T) {
 	t.Parallel()
 	random := generator(t)
 	start := fleet.DefaultEpoch()
-	list := month(0, random)
 	var targets []replay.Target
-	for _, h := range list {
-		targets = append(targets, h.target(start))
+	for _, r := range cast(t, random, start, false) {
+		targets = append(targets, r.targets()...)
 	}
 	byReplica := [2][]map[string]string{}
 	groups := map[string]bool{}
 	for i := range byReplica {
 		w := replay.New(t, alerts.Default()).Watch(replay.Cell{Scrape: 30 * time.Second}, random, targets)
-		must.OK(t, w.Run(t.Context(), start, start.Add(200*time.Minute)))
+		must.OK(t, w.Run(t.Context(), start, start.Add(history+40*time.Minute)))
 		for _, a := range w.Notifications {
 			byReplica[i] = append(byReplica[i], a.Labels.Map())
 			receiver := map[string]string{"critical": "gpu-page", "warning": "gpu-ticket"}[a.Labels.Get("severity")]

@@ -198,6 +198,17 @@ func TestWellUsedIsNoWaste(t *testing.T) {
 		t.Errorf("alerts about waste: %v, %v", v, err)
 	}
 
+	neighbors := map[string]map[string]bool{}
+	for _, p := range all {
+		for _, other := range all {
+			if p.share > 0 && p.of == other.of && p.workload != other.workload {
+				if neighbors[p.workload] == nil {
+					neighbors[p.workload] = map[string]bool{}
+				}
+				neighbors[p.workload][other.workload] = true
+			}
+		}
+	}
 	compare := func(what, workload string, v float64) {
 		t.Helper()
 		if math.Abs(v-want[workload]) > 0.005 {
@@ -227,6 +238,17 @@ func TestWellUsedIsNoWaste(t *testing.T) {
 					t.Errorf("the tile of %s: %v", workload, v)
 				case len(v) == 1:
 					compare("the tile", workload, v[0].F)
+				}
+			})
+		query("gpu-workload", "Others on their GPUs", dashboard.Values{"namespace": {"team"}, "workload": {workload}},
+			func(_ string, v promql.Vector) {
+				for _, e := range v {
+					if !neighbors[workload][name(e.Metric)] {
+						t.Errorf("%s is no neighbor of %s", e.Metric, workload)
+					}
+				}
+				if len(v) != len(neighbors[workload]) {
+					t.Errorf("neighbors of %s: %v, want %v", workload, v, neighbors[workload])
 				}
 			})
 	}

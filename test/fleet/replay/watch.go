@@ -47,18 +47,11 @@ func Cells() (all []Cell) {
 	return all
 }
 
-// SomeCells is a cell of each interval, among them at least one with clocks that are behind and one without markers.
-func SomeCells(random *rand.Rand) (some []Cell) {
-	all, kinds := Cells(), random.Perm(3)
-	for i := range Intervals() {
-		some = append(some, all[3*i+kinds[i%len(kinds)]])
-	}
-	return some
-}
-
 // Target is what is scraped in one request; one that puts nothing does not exist. Clock is the node's.
 type Target struct {
-	Name   string
+	Name string
+	// Cell is the target's own; without an interval it is the server's.
+	Cell   Cell
 	Expose func(at, clock time.Time, put func(labels.Labels, float64))
 }
 
@@ -78,7 +71,6 @@ type Watcher struct {
 	Notifications []Notification
 
 	server  *Server
-	cell    Cell
 	targets []Target
 	offsets []int // of the targets, then of the groups, in seconds
 	firing  map[string]map[uint64]int
@@ -87,9 +79,13 @@ type Watcher struct {
 // Watch returns the watcher of targets with random offsets.
 func (s *Server) Watch(cell Cell, random *rand.Rand, targets []Target) *Watcher {
 	s.Unmarked = cell.Unmarked
-	w := &Watcher{server: s, cell: cell, targets: targets, firing: map[string]map[uint64]int{}}
-	for range targets {
-		w.offsets = append(w.offsets, random.IntN(int(cell.Scrape.Seconds())))
+	w := &Watcher{server: s, firing: map[string]map[uint64]int{}}
+	w.targets = slices.Clone(targets)
+	for i := range targets {
+		if w.targets[i].Cell.Scrape == 0 {
+			w.targets[i].Cell = cell
+		}
+		w.offsets = append(w.offsets, random.IntN(int(w.targets[i].Cell.Scrape.Seconds())))
 	}
 	for _, g := range s.Groups {
 		w.offsets = append(w.offsets, random.IntN(int(g.Interval().Seconds())))
@@ -105,11 +101,11 @@ func (w *Watcher) Run(ctx context.Context, begin, end time.Time) error {
 	}
 	for at := begin; at.Before(end); at = at.Add(time.Second) {
 		for i, t := range w.targets {
-			if !due(at, w.cell.Scrape, w.offsets[i]) {
+			if !due(at, t.Cell.Scrape, w.offsets[i]) {
 				continue
 			}
 			err := w.server.Scrape(ctx, t.Name, at, func(put func(labels.Labels, float64)) {
-				t.Expose(at, at.Add(-w.cell.Behind), put)
+				t.Expose(at, at.Add(-t.Cell.Behind), put)
 			})
 			if err != nil {
 				return err

@@ -8,24 +8,21 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/test/measure/page"
 )
 
 func readFile(t *testing.T, parts ...string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(parts...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return string(text)
 }
 
 func allFields(t *testing.T) []field {
 	t.Helper()
 	fields, err := queryFields()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return fields
 }
 
@@ -40,18 +37,14 @@ func recordedGPU(t *testing.T, name string) device {
 		fields = append(fields, name)
 	}
 	devs, err := parseCSV(strings.Join(lines, "\n"), fields)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return devs[0]
 }
 
 func parseText(t *testing.T, text string) *scrape {
 	t.Helper()
 	s, err := parse([]byte(strings.TrimSpace(text)+"\n"), "text/plain")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return s
 }
 
@@ -327,9 +320,7 @@ func TestReportHidesIdentity(t *testing.T) {
 	r := Report{Model: c["name"], Driver: c["driver_version"]}
 	r.addFields("fields", c, compare(allFields(t), c, before, after), true)
 	text, err := page.Render("hwcheck", &r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if regexp.MustCompile(`5a0e1100|1650000000`).MatchString(text) {
 		t.Error("a serial number or UUID is shown")
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/hardware"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/test/measure/page"
 )
 
@@ -123,9 +124,7 @@ func TestKilled(t *testing.T) {
 func TestResumeElsewhere(t *testing.T) {
 	dir := t.TempDir()
 	r := &run{config: config{out: filepath.Join(dir, "report.md")}, Report: Report{Model: "A", Driver: "1"}, write: page.Write}
-	if err := r.save(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, r.save())
 	r.Driver = "2"
 	if err := r.restore(); err == nil || !strings.Contains(err.Error(), "is of A with driver 1") {
 		t.Error(err)
@@ -153,9 +152,7 @@ func TestTimeIsUp(t *testing.T) {
 func TestIsolation(t *testing.T) {
 	write := func(dir, path, text string) {
 		path = filepath.Join(dir, path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/test/measure/page"
 )
 
@@ -13,9 +14,7 @@ import (
 func TestReportsAreWritten(t *testing.T) {
 	root := filepath.Join("..", "..", "..")
 	table, section, err := Reports(filepath.Join(root, "docs", "hardware"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	text := readFile(t, filepath.Join(root, "docs", "hardware.md"))
 	if readFile(t, filepath.Join(root, "internal", "hardware", "reports.txt")) != table ||
 		!strings.Contains(text, reportsBegin+section+reportsEnd) {
@@ -27,21 +26,15 @@ func TestReportsAreWritten(t *testing.T) {
 func TestReports(t *testing.T) {
 	root := t.TempDir()
 	for _, dir := range []string{"docs/hardware", "internal/hardware"} {
-		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
 	}
 	r := Report{Model: "A", Driver: "1", Date: "2026-11-24", Checks: []Check{
 		{Number: 1, Name: "time observed, idle", Outcome: passed}, {Number: 1, Name: "time observed, loaded", Outcome: finding,
 			Expected: "1 ±0.1", Measured: "0.8"}, {Number: 2, Name: "b", Outcome: passed}, {Number: 3, Name: "c", Outcome: skipped},
 		{Name: "start", Outcome: finding}}}
-	if err := page.Save(filepath.Join(root, "docs/hardware"), "a-1", "", &r); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, page.Save(filepath.Join(root, "docs/hardware"), "a-1", "", &r))
 	old := []byte("# A\n" + reportsBegin + "old\n" + reportsEnd + "end\n")
-	if err := os.WriteFile(filepath.Join(root, "docs/hardware.md"), old, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(root, "docs/hardware.md"), old, 0o644))
 	if err := SaveReports(root); err != nil {
 		t.Fatal(err)
 	}

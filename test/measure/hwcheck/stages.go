@@ -615,49 +615,10 @@ func (r *run) mig(ctx context.Context, e *exporter, p *period) error {
 	if err := errors.Join(smi("-mig", "1"), smi("mig", "-cgi", "19,19", "-C")); err != nil {
 		return cannot("%v", err)
 	}
-	var of sample
-	if _, err := e.until(ctx, r.startLimit(), func(s *scrape) error {
-		found := s.find("gpu_mig_info", equal("uuid", p.uuid))
-		if len(found) == 0 {
-			return errors.New("no instance is exported")
-		}
-		of = found[0]
-		return nil
-	}); err != nil {
-		return err
-	}
-	uuid := p.uuid
-	p.uuid = of.Get("mig_uuid")
-	err := r.start(p, roleBusy, "", nil, "spin", format(r.duty), "1", "0")
-	p.uuid = uuid
+	of, err := r.loadInstance(ctx, e, p)
 	if err != nil {
 		return err
 	}
-	r.settle(ctx)
-	before, err := e.scrape(ctx)
-	if err != nil {
-		return err
-	}
-	time.Sleep(r.period)
-	after, err := e.scrape(ctx)
-	if err != nil {
-		return err
-	}
-	p.before, p.after = before, after
-	from, to := p.bounds()
-	busy, hasBusy := after.sum("gpu_mig_busy_seconds_total", equal("mig_uuid", of.Get("mig_uuid")))
-	was, _ := before.sum("gpu_mig_busy_seconds_total", equal("mig_uuid", of.Get("mig_uuid")))
-	logged, _ := p.loads[roleBusy].did(from, to)
-	p.before, p.after = nil, nil
-	if hasBusy {
-		p.noted["busy of the instance"] = (busy - was) / (to - from)
-	} else {
-		p.absent["busy of the instance"] = "no activity of MIG instances on this GPU"
-	}
-	p.noted["log of the load"] = logged / (to - from)
-	p.loads[roleBusy].stop()
-	delete(p.loads, roleBusy)
-
 	if got, err := r.probe(ctx, p.uuid, "--pcie="+(gpmEvery*3/2).String()); err == nil && len(got.PCIe[""].At) > 0 {
 		p.noted["gpm"] = 0
 		for _, pair := range got.PCIe[""].Pairs {
@@ -688,6 +649,52 @@ func (r *run) mig(ctx context.Context, e *exporter, p *period) error {
 		p.noted["instances exported"] = -1 // as many, and others
 	}
 	return nil
+}
+
+// loadInstance loads the first MIG instance that is exported, and notes how busy it was.
+func (r *run) loadInstance(ctx context.Context, e *exporter, p *period) (of sample, err error) {
+	if _, err := e.until(ctx, r.startLimit(), func(s *scrape) error {
+		found := s.find("gpu_mig_info", equal("uuid", p.uuid))
+		if len(found) == 0 {
+			return errors.New("no instance is exported")
+		}
+		of = found[0]
+		return nil
+	}); err != nil {
+		return of, err
+	}
+	uuid := p.uuid
+	p.uuid = of.Get("mig_uuid")
+	err = r.start(p, roleBusy, "", nil, "spin", format(r.duty), "1", "0")
+	p.uuid = uuid
+	if err != nil {
+		return of, err
+	}
+	r.settle(ctx)
+	before, err := e.scrape(ctx)
+	if err != nil {
+		return of, err
+	}
+	time.Sleep(r.period)
+	after, err := e.scrape(ctx)
+	if err != nil {
+		return of, err
+	}
+	p.before, p.after = before, after
+	from, to := p.bounds()
+	busy, hasBusy := after.sum("gpu_mig_busy_seconds_total", equal("mig_uuid", of.Get("mig_uuid")))
+	was, _ := before.sum("gpu_mig_busy_seconds_total", equal("mig_uuid", of.Get("mig_uuid")))
+	logged, _ := p.loads[roleBusy].did(from, to)
+	p.before, p.after = nil, nil
+	if hasBusy {
+		p.noted["busy of the instance"] = (busy - was) / (to - from)
+	} else {
+		p.absent["busy of the instance"] = "no activity of MIG instances on this GPU"
+	}
+	p.noted["log of the load"] = logged / (to - from)
+	p.loads[roleBusy].stop()
+	delete(p.loads, roleBusy)
+	return of, nil
 }
 
 // xidLine is an XID in the kernel log.

@@ -96,7 +96,7 @@ func start(ctx context.Context, o options, dir string) (l *lab, err error) {
 	}
 	if l.fleet, err = launch(ctx, "fleet", at, "/", append([]string{cmp.Or(o.standin, programs.Standin.Path(o.root)), "fleet",
 		fmt.Sprintf("--nodes=%d", o.nodes), fmt.Sprintf("--gpus=%d", o.gpus), "--clusters=" + strings.Join(o.clusters(), ","),
-		"--epoch=" + l.epoch.Format(time.RFC3339), "serve", "--listen=" + at}, o.serve...)...); err != nil {
+		"--epoch=" + l.epoch.Format(time.RFC3339), "--listen=" + at}, o.serve...)...); err != nil {
 		return l, err
 	}
 	if o.servers > 1 {
@@ -148,7 +148,7 @@ func (l *lab) data(server string) string { return filepath.Join(l.dir, server) }
 // recorded are the names of what rules record; requests those that kube-state-metrics alone determines.
 const (
 	recorded = ".+:.+|ALERTS"
-	requests = "(namespace|cluster):gpu_requests.*"
+	requests = "namespace:gpu_requests.*"
 )
 
 // tags are the labels that a server's series have in the database beside their own.

@@ -114,7 +114,7 @@ func TestConfig(t *testing.T) {
 		{byNode, 0, []string{"modulus: 3", "regex: '0;.*|.*;kube-state-metrics'", "external_labels: {shard: '1'}"},
 			[]string{"action: drop"}},
 		{byNode, 2, []string{"regex: '2;.*|.*;kube-state-metrics'", "external_labels: {shard: '3'}",
-			"{source_labels: [__name__], regex: '(namespace|cluster):gpu_requests.*', action: drop}"}, nil},
+			"{source_labels: [__name__], regex: 'namespace:gpu_requests.*', action: drop}"}, nil},
 		{byNode, everything, []string{"/sd"}, []string{"remote_write", "action: keep", "external_labels"}},
 	} {
 		l.split = c.split

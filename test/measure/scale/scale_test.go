@@ -192,7 +192,7 @@ func TestSeveralServers(t *testing.T) {
 			l.compareDashboards(t.Context(), c, above(boards), launched, 0.25))
 		switch {
 		case err != nil:
-		case c.Names < 70:
+		case c.Names < 60:
 			err = fmt.Errorf("%d names so far", c.Names)
 		case len(c.Differences) > 0:
 			err = fmt.Errorf("the database differs: %s", strings.Join(c.Differences, "\n"))

@@ -32,6 +32,7 @@ var (
 	revision = flag.String("revision", "unknown", "git commit")
 	epoch    = flag.Int64("epoch", 0, "time of the image and its files, in seconds of Unix time")
 	base     = flag.String("base", "", "base image, or the directory of an OCI layout; scratch is the empty one; empty: the Dockerfile's")
+	runAs    = flag.String("user", "65534:65534", "user and group")
 	out      = flag.String("out", "bin/image", "directory of the OCI layout")
 )
 
@@ -76,7 +77,7 @@ func build(image v1.Image, arch string, commands []instructions.Command) v1.Imag
 	file.OS, file.Architecture, file.Created = "linux", arch, v1.Time{Time: time.Unix(*epoch, 0).UTC()}
 	config := &file.Config
 	config.ExposedPorts, config.Labels = map[string]struct{}{}, map[string]string{}
-	args := strings.NewReplacer("$VERSION", *version, "$REVISION", *revision)
+	args := strings.NewReplacer("$VERSION", *version, "$REVISION", *revision, "$RUN_AS", *runAs)
 	var files bytes.Buffer
 	w := tar.NewWriter(&files)
 	for _, c := range commands {
@@ -91,7 +92,7 @@ func build(image v1.Image, arch string, commands []instructions.Command) v1.Imag
 				config.Labels[l.Key] = args.Replace(l.Value)
 			}
 		case *instructions.UserCommand:
-			config.User = c.User
+			config.User = args.Replace(c.User)
 		case *instructions.ExposeCommand:
 			for _, p := range c.Ports {
 				config.ExposedPorts[p+"/tcp"] = struct{}{}

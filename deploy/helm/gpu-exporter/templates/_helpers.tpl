@@ -159,9 +159,9 @@ The flags as environment variables, so that gpu-exporter doctor, run by kubectl 
 {{- if eq .Values.gpu.access "hostDriver" -}}{{- $_ := set $o "nvml.library" (printf "%s/%s" .Values.gpu.hostDriver.mountPath .Values.gpu.hostDriver.library) -}}{{- end -}}
 {{- with .Values.compat -}}
 {{- if .release -}}{{- $_ := set $o "compat" .release -}}{{- end -}}
-{{- if ne .sharedGPUs "one" -}}{{- $_ := set $o "compat.shared-gpus" .sharedGPUs -}}{{- end -}}
+{{- if eq .sharedGPUs "copies" -}}{{- $_ := set $o "compat.set" "kubernetes-virtual-gpus=true" -}}{{- end -}}
+{{- range .deviceLabels -}}{{- $_ := set $o "compat.set" (join "\n" (compact (list (get $o "compat.set") (printf "label=%s" .)))) -}}{{- end -}}
 {{- if .port -}}{{- $_ := set $o "compat.listen-address" (printf ":%d" (int .port)) -}}{{- end -}}
-{{- with .deviceLabels -}}{{- $_ := set $o "compat.device-label" (join "\n" .) -}}{{- end -}}
 {{- end -}}
 {{- if include "gpu-exporter.webSecret" . -}}{{- $_ := set $o "web.config.file" "/etc/gpu-exporter/web/web-config.yml" -}}{{- end -}}
 {{- toYaml $o -}}

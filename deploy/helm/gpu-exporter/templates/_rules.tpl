@@ -72,6 +72,7 @@ labels and patterns that a cluster may replace.
 {{- if dig "enabled" (not .off) $own -}}
 {{- $link := printf "%s%s" (trimSuffix "/" $v.dashboardURL) (replace "$labels.cluster " (printf "$labels.%s " $v.clusterLabel) .link) -}}
 {{- $labels := merge (dict "severity" (get $own "severity" | default .severity)) (get $own "labels" | default dict) $v.alertLabels -}}
+{{- $description = replace "$labels.cluster " (printf "$labels.%s " $v.clusterLabel) $description -}}
 {{- $rule := dict "alert" .alert "expr" (include "gpu-exporter.expr" (list $ $data $expr)) "labels" $labels
       "annotations" (dict "summary" .summary "description" $description "runbook_url" (replace "{alert}" (lower .alert) $v.runbookURL)) -}}
 {{- if $v.dashboardURL -}}{{- $_ := set $rule.annotations "dashboard_url" $link -}}{{- end -}}

@@ -9,6 +9,14 @@ Contradictory values and old names, each refused with one line. values.schema.js
 {{- fail (printf "%s was renamed: use %s" $old $new) -}}
 {{- end -}}
 {{- end -}}
+{{- if not .Values.exporter.enabled -}}
+{{- if eq (include "gpu-exporter.monitoringKind" .) "ServiceMonitor" -}}
+{{- fail "exporter.enabled=false requires monitoring.kind=PodMonitor: the Service of the other DaemonSet has a monitor of its own" -}}
+{{- end -}}
+{{- if .Values.compat.release -}}
+{{- fail "exporter.enabled=false excludes compat.release: the other DaemonSet has /metrics with the names of dcgm-exporter already" -}}
+{{- end -}}
+{{- end -}}
 {{- if not $f.ownership -}}
 {{- range $name := list "deviceCheckpoint" "draCheckpoint" "gpuFractioning" "podMetadata" "resourceSlices" -}}
 {{- if index $f $name -}}
@@ -73,7 +81,7 @@ Contradictory values and old names, each refused with one line. values.schema.js
 {{- else if or .Values.compat.metricRelabelings .Values.compat.deviceLabels .Values.compat.port (ne .Values.compat.sharedGPUs "one") (not .Values.compat.honorLabels) -}}
 {{- fail "compat.honorLabels, compat.metricRelabelings, compat.sharedGPUs, compat.deviceLabels and compat.port require compat.release: dcgm-4.8, dcgm-4.9 or nvidia-smi" -}}
 {{- end -}}
-{{- $own := list "node-name" "nvml.library" "kubelet" "no-kubelet" "kubelet.socket" "kubelet.max-age" "kubelet.gpu-id-resource" "kubelet.checkpoint" "kubelet.dra-checkpoint" "kubernetes.pods" "no-kubernetes.pods" "kubernetes.resource-slices" "no-kubernetes.resource-slices" "kubernetes.pod-label" "slurm.job-mapping-dir" "containers.visible" "no-containers.visible" "process-limit" "metrics" "metric-allowlist" "metric-denylist" "link-details" "no-link-details" "path.kmsg" "path.host" "poll.fast" "poll.medium" "poll.slow" "poll.kubelet" "log.level" "log.format" "web.listen-address" "web.config.file" "compat" "compat.shared-gpus" "compat.listen-address" "compat.device-label" -}}
+{{- $own := list "node-name" "nvml.library" "kubelet" "no-kubelet" "kubelet.socket" "kubelet.max-age" "kubelet.gpu-id-resource" "kubelet.checkpoint" "kubelet.dra-checkpoint" "kubernetes.pods" "no-kubernetes.pods" "kubernetes.resource-slices" "no-kubernetes.resource-slices" "kubernetes.pod-label" "slurm.job-mapping-dir" "containers.visible" "no-containers.visible" "process-limit" "metrics" "metric-allowlist" "metric-denylist" "link-details" "no-link-details" "path.kmsg" "path.host" "poll.fast" "poll.medium" "poll.slow" "poll.kubelet" "log.level" "log.format" "web.listen-address" "web.config.file" "compat" "compat.set" "compat.shared-gpus" "compat.listen-address" "compat.device-label" -}}
 {{- range .Values.exporter.extraArgs -}}
 {{- $flag := regexReplaceAll "=.*$" (trimPrefix "--" .) "" -}}
 {{- if or (has $flag $own) (regexMatch "^(no-)?collector[.]" $flag) -}}

@@ -31,12 +31,12 @@ its rules but are in no public source.
 %s
 ## Shared GPUs
 
-| ~--compat.shared-gpus~ | as dcgm-exporter with | a GPU that several containers share has | sums over GPUs |
+| ~--compat.set=kubernetes-virtual-gpus~ | as dcgm-exporter with | a GPU that several containers share has | sums over GPUs |
 |---|---|---|---|
-| ~one~ (default) | its defaults | one series, without ~pod~; dcgm-exporter has the name of one of the pods | correct |
-| ~copies~ | ~KUBERNETES_VIRTUAL_GPUS=true~ | a copy for each container, up to %d | too high: take ~max by (UUID)~ first |
+| ~false~ (default) | its defaults | one series, without ~pod~; dcgm-exporter has the name of one of the pods | correct |
+| ~true~ | ~KUBERNETES_VIRTUAL_GPUS=true~ | a copy for each container, up to %d | too high: take ~max by (UUID)~ first |
 
-With ~copies~, ~DCGM_FI_DEV_GPU_UTIL~ and ~DCGM_FI_DEV_FB_USED~ have each container's own part, and without ~pod~ the
+With ~true~, ~DCGM_FI_DEV_GPU_UTIL~ and ~DCGM_FI_DEV_FB_USED~ have each container's own part, and without ~pod~ the
 GPU's. With both, values of a whole GPU are repeated for its MIG instances, as in dcgm-exporter: take ~max by (UUID)~ too.
 
 With ~honor_labels: false~, as in dcgm-exporter's chart, Prometheus renames them to ~exported_pod~ and so on.
@@ -86,6 +86,7 @@ func Markdown() (string, error) {
 	b.WriteString("\n## Families that are equal\n\nWith the name in 4.9, if another, and the query in base units here. Where names " +
 		"share a query, the values of its label are in their order. Metrics that [metrics](metrics.md) marks *all* need " +
 		"`--metrics=all` or the switch of their chapter.\n\n" + equals)
+	options(&b)
 	b.WriteString("\n## Missing families\n\nThe last column has the alternative here.\n\n| dcgm-exporter | reason | " +
 		"here |\n|---|---|---|\n")
 	for _, m := range missing() {
