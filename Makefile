@@ -80,17 +80,17 @@ vuln: build ## look up known vulnerabilities of what is linked into the programs
 	tools/vuln bin/gpu-exporter bin/gpu-report bin/gpu-migrate
 
 .PHONY: bench
-bench: ## measure the exporter for a quarter of an hour and write docs/performance.md; AGAINST=v0.1.0 compares with that revision, BESIDE=PROGRAM with nvidia_gpu_exporter
+bench: ## measure the exporter for a quarter of an hour and write docs/evidence/performance.md; AGAINST=v0.1.0 compares with that revision, BESIDE=PROGRAM with nvidia_gpu_exporter
 	go -C test build -o ../bin/measure ./measure
 	bin/measure bench $(if $(AGAINST),--against=$(AGAINST)) $(if $(BESIDE),--beside=$(BESIDE))
 
 .PHONY: scale
-scale: ## measure Prometheus with fleets of 500 to 2000 nodes for 1.5 h and write docs/performance-fleet.md; SCALE="--nodes=500 --period=8m"
+scale: ## measure Prometheus with fleets of 500 to 2000 nodes for 1.5 h and write docs/evidence/performance-fleet.md; SCALE="--nodes=500 --period=8m"
 	go -C test build -o ../bin/measure ./measure
 	bin/measure scale $(SCALE)
 
 .PHONY: hwcheck
-hwcheck: build ## as root, check what the exporter claims on this machine's GPU and write docs/hardware/; HWCHECK='--period=2m'
+hwcheck: build ## as root, check what the exporter claims on this machine's GPU and write docs/evidence/hardware/; HWCHECK='--period=2m'
 	go -C test build -o ../bin/measure ./measure
 	bin/measure hwcheck $(HWCHECK)
 

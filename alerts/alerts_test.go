@@ -126,14 +126,14 @@ func TestResetsNameTheUUID(t *testing.T) {
 	files, err := Generated()
 	must.OK(t, err)
 	reset := regexp.MustCompile(`nvidia-smi[^;)\n]*?(?:--gpu-reset|\s-r\b)( -i \{\{ \$labels\.uuid \}\})?`)
-	page, err := os.ReadFile(filepath.Join("..", "docs", "gpu-reset.md"))
+	page, err := os.ReadFile(filepath.Join("..", "docs", "troubleshooting.md"))
 	must.OK(t, err)
 	// Commands stand in code; the warning about a reset without -i names no program's arguments.
 	commands := strings.ReplaceAll(string(page), "`nvidia-smi --gpu-reset` without `-i` resets **every** GPU", "")
 	if commands == string(page) {
-		t.Error("docs/gpu-reset.md does not warn of a reset of every GPU")
+		t.Error("docs/troubleshooting.md does not warn of a reset of every GPU")
 	}
-	files = append(files, Document{"docs/gpu-reset.md", strings.ReplaceAll(commands, "-i UUID", "-i {{ $labels.uuid }}")})
+	files = append(files, Document{"docs/troubleshooting.md", strings.ReplaceAll(commands, "-i UUID", "-i {{ $labels.uuid }}")})
 	for _, a := range Alerts() {
 		if strings.Contains(a.Description, "--gpu-reset") && !strings.Contains(a.Description, "stop the node's GPU monitoring") {
 			t.Errorf("%s: the description resets a GPU and does not say what to stop first", a.Name)

@@ -29,7 +29,7 @@ func link(uid, title string, vars ...LinkVar) Link { return Link{UID: uid, Title
 const (
 	pages      = "docs/"
 	runbooks   = pages + "alerts.md#${__value.text}"
-	verdictDoc = pages + "health.md"
+	verdictDoc = pages + "troubleshooting.md#health-of-a-gpu"
 )
 
 // url writes the link. In a table the row's fields are known by their names, in a graph by the labels.

@@ -10,9 +10,9 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
-// TestDriverCalls counts the driver calls of a minute on each node of docs/driver-calls.csv.
+// TestDriverCalls counts the driver calls of a minute on each node of docs/evidence/driver-calls.csv.
 func TestDriverCalls(t *testing.T) {
-	text, err := os.ReadFile("../../docs/driver-calls.csv")
+	text, err := os.ReadFile("../../docs/evidence/driver-calls.csv")
 	must.OK(t, err)
 	// A ring of 100 samples of a sixth of a second allows as few reads as one of 72 of a fifth.
 	table := map[string]string{"rtx-2080ti-loaded": "40 20 620"}

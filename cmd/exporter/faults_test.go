@@ -18,7 +18,7 @@ import (
 )
 
 // The fault suite: worlds made from a seed, in which everything goes wrong, and statements that hold after every
-// step. docs/testing.md says what they are and how the long forms are run.
+// step. docs/developer/testing.md says what they are and how the long forms are run.
 var (
 	faultSeed  = flag.Uint64("seed", 0, "play this seed of the fault suite alone; 0: those of the form that is run")
 	faultSeeds = flag.Int("seeds", 0, "play so many seeds of the fault suite that no run had before, an hour each; 0: the short form")

@@ -11,9 +11,9 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
-// TestHealthIsDocumented: docs/health.md has every rule as the code has it.
+// TestHealthIsDocumented: docs/troubleshooting.md has every rule as the code has it.
 func TestHealthIsDocumented(t *testing.T) {
-	text, err := os.ReadFile("../../docs/health.md")
+	text, err := os.ReadFile("../../docs/troubleshooting.md")
 	must.OK(t, err)
 	rows := regexp.MustCompile("(?m)^\\| `[a-z_]+` \\| `[a-z_]+` \\| .* \\|$").FindAllString(string(text), -1)
 	if len(rows) != len(gpu.HealthRules) {
@@ -21,7 +21,7 @@ func TestHealthIsDocumented(t *testing.T) {
 	}
 	for _, r := range gpu.HealthRules {
 		if want := fmt.Sprintf("| `%s` | `%s` | %s |", r.Reason, r.Verdict, r.Source); !strings.Contains(string(text), want) {
-			t.Errorf("docs/health.md lacks %s", want)
+			t.Errorf("docs/troubleshooting.md lacks %s", want)
 		}
 	}
 }

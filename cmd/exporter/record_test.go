@@ -137,7 +137,7 @@ func playJournal(t *testing.T, branch string, text []byte) *stage {
 // TestJournals plays the journals of GPUs that the hardware check saved, and the one that JOURNAL names: each GPU of the bus is
 // up. With -v it prints the metrics.
 func TestJournals(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join("..", "..", "docs", "hardware", "*.journal"))
+	files, err := filepath.Glob(filepath.Join("..", "..", "docs", "evidence", "hardware", "*.journal"))
 	must.OK(t, err)
 	if named := os.Getenv("JOURNAL"); named != "" {
 		files = append(files, named)

@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
-// The three parts of the tree, as docs/ARCHITECTURE.md shows them. What is in neither of the first two is the laboratory.
+// The three parts of the tree, as docs/developer/ARCHITECTURE.md shows them. What is in neither of the first two is the laboratory.
 const (
 	exporterPart   = "the exporter"
 	readersPart    = "what reads its metrics"
@@ -42,7 +42,7 @@ func partOf(linked map[string]bool, dir string) string {
 	return laboratoryPart
 }
 
-// Imports between the parts go one way, and the sizes in docs/ARCHITECTURE.md are right to a tenth.
+// Imports between the parts go one way, and the sizes in docs/developer/ARCHITECTURE.md are right to a tenth.
 func TestThreeParts(t *testing.T) {
 	root, code, _ := allGoFiles(t)
 	linked := linkedBy(t, code, "cmd/exporter")
@@ -60,29 +60,29 @@ func TestThreeParts(t *testing.T) {
 			}
 		}
 	}
-	text, err := os.ReadFile(filepath.Join(root, "docs", "ARCHITECTURE.md"))
+	text, err := os.ReadFile(filepath.Join(root, "docs", "developer", "ARCHITECTURE.md"))
 	must.OK(t, err)
 	for part, n := range lines {
 		t.Logf("%s: %d lines", part, n)
 		row := regexp.MustCompile(`(?m)^\| ` + part + ` \| ([0-9,]+) \|`).FindSubmatch(text)
 		if row == nil {
-			t.Errorf("docs/ARCHITECTURE.md has no row of %s: %d lines", part, n)
+			t.Errorf("docs/developer/ARCHITECTURE.md has no row of %s: %d lines", part, n)
 			continue
 		}
 		said, err := strconv.Atoi(strings.ReplaceAll(string(row[1]), ",", ""))
 		must.OK(t, err)
 		if math.Abs(float64(said-n)) > 0.1*float64(n) {
-			t.Errorf("docs/ARCHITECTURE.md: %s has %d lines, not %d", part, n, said)
+			t.Errorf("docs/developer/ARCHITECTURE.md: %s has %d lines, not %d", part, n, said)
 		}
 	}
 }
 
-// A reader of docs/ARCHITECTURE.md comes from one call of the driver to one series through few files, each with what the page
+// A reader of docs/developer/ARCHITECTURE.md comes from one call of the driver to one series through few files, each with what the page
 // names in it.
 func TestReadingPath(t *testing.T) {
 	const maxFiles, maxLines = 8, 1500
 	root, _, _ := allGoFiles(t)
-	f, err := os.Open(filepath.Join(root, "docs", "ARCHITECTURE.md"))
+	f, err := os.Open(filepath.Join(root, "docs", "developer", "ARCHITECTURE.md"))
 	must.OK(t, err)
 	defer f.Close()
 	step := regexp.MustCompile("^[0-9]+\\. `([a-z/_]+\\.go)`: (.*)$")

@@ -52,13 +52,13 @@ func identity() Group {
 			{Name: "gpu_health", Type: StateSet, Scope: ScopeGPU,
 				Help: "Verdict on the GPU from recovery action, XIDs, memory errors, fabric and links; 1 for the current " +
 					"state. needs_reset, needs_reboot, replace and lost require an action.",
-				Source: "the rules of docs/health.md", Labels: []string{"state"}, States: names(gpu.HealthStates),
+				Source: "the rules of docs/troubleshooting.md", Labels: []string{"state"}, States: names(gpu.HealthStates),
 				Read: health(func(verdict gpu.HealthState, _ []gpu.HealthRule, emit gpuEmit) {
 					emit(1, string(verdict))
 				})},
 			{Name: "gpu_health_reason_info", Scope: ScopeGPU,
 				Help:   "Reasons for the verdict on a GPU that is not healthy, each with the verdict it leads to.",
-				Source: "the rules of docs/health.md", Offered: "GPUs that are not healthy", Labels: []string{"reason", "state"},
+				Source: "the rules of docs/troubleshooting.md", Offered: "GPUs that are not healthy", Labels: []string{"reason", "state"},
 				Read: health(func(_ gpu.HealthState, reasons []gpu.HealthRule, emit gpuEmit) {
 					for _, r := range reasons {
 						emit(1, r.Reason, string(r.Verdict))

@@ -110,7 +110,7 @@ func (g given) argument(args []string, options []Option) ([]string, error) {
 	case !isFlag:
 		return nil, fmt.Errorf("unexpected argument %q: dcgm-exporter has flags alone", args[0])
 	case o == nil:
-		return nil, fmt.Errorf("unknown flag %s; those of dcgm-exporter are in docs/compatibility-dcgm.md, and the exporter's own are set "+
+		return nil, fmt.Errorf("unknown flag %s; those of dcgm-exporter are in docs/dcgm-exporter.md, and the exporter's own are set "+
 			"by variables here, such as GPU_EXPORTER_POLL_FAST", args[0])
 	case strings.Contains(args[0], "="):
 		return args[1:], g.take(o, value, args[0])

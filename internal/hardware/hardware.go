@@ -1,5 +1,5 @@
 // Package hardware is the table of what was checked on real GPUs: the numbered claims of the hardware check, and those
-// that reports in docs/hardware confirmed or contradicted.
+// that reports in docs/evidence/hardware confirmed or contradicted.
 package hardware
 
 import (

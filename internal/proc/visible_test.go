@@ -358,7 +358,7 @@ func TestHungReads(t *testing.T) {
 	}
 }
 
-// What a scan of a big node costs: see docs/ARCHITECTURE.md.
+// What a scan of a big node costs: see docs/developer/ARCHITECTURE.md.
 func BenchmarkScan(b *testing.B) {
 	n := &node{root: b.TempDir(), now: time.Unix(1000, 0)}
 	n.t = &testing.T{}

@@ -47,7 +47,7 @@ func (s *served) lacks(page *compat.Page) string {
 		return ""
 	}
 	fields := strings.Join(absent, ", ")
-	s.plan.Logger.Warn("collector file: these fields are not offered; docs/compatibility-dcgm.md has what to use instead", "fields", fields)
+	s.plan.Logger.Warn("collector file: these fields are not offered; docs/dcgm-exporter.md has what to use instead", "fields", fields)
 	return "Fields of the collector file that are not offered: " + fields + "."
 }
 

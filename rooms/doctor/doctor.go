@@ -270,7 +270,7 @@ func (d *report) checkGPUs(v *gpu.View, fix func(string) string, advice func(*gp
 			if r.Verdict.Broken() {
 				level = severityError
 			}
-			d.add(name, level, "docs/health.md", "%s: %s (%s)", r.Verdict, r.Reason, r.Source)
+			d.add(name, level, "docs/troubleshooting.md", "%s: %s (%s)", r.Verdict, r.Reason, r.Source)
 		}
 		for _, u := range c.Activity.Unmeasured {
 			if u.Reading == "memory" {

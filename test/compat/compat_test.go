@@ -285,10 +285,12 @@ var quiet = map[string]string{
 func (d database) documents(t *testing.T, root string) (asked int) {
 	t.Helper()
 	span := regexp.MustCompile("`([^`]+)`")
-	for _, file := range []string{"compatibility-dcgm.md", "migrate-from-dcgm-exporter.md", "migrate-from-nvidia-gpu-exporter.md"} {
+	for _, file := range []string{"dcgm-exporter.md", "nvidia-gpu-exporter.md"} {
 		text := must.Read(t, filepath.Join(root, "docs", file))
-		for _, line := range strings.Split(text, "\n") {
-			if item, ok := strings.CutPrefix(line, "- `DCGM_"); ok && file == "compatibility-dcgm.md" { // a family that is equal
+		guide, _, _ := strings.Cut(text, "\n<!-- names: ")
+		for i, line := range strings.Split(text, "\n") {
+			table := i > strings.Count(guide, "\n")
+			if item, ok := strings.CutPrefix(line, "- `DCGM_"); ok { // a family that is equal
 				name, query, _ := strings.Cut(item, ": ")
 				line = "| `DCGM_" + name + " | | " + query + " | |"
 			}
@@ -298,14 +300,14 @@ func (d database) documents(t *testing.T, root string) (asked int) {
 			cells := strings.Split(strings.ReplaceAll(line, `\|`, "\x00"), "|")
 			var there, here []string
 			switch {
-			case file == "compatibility-dcgm.md" && len(cells) >= 5 && strings.HasPrefix(cells[1], " `DCGM_"):
+			case table && len(cells) >= 5 && strings.HasPrefix(cells[1], " `DCGM_"):
 				there, here = span.FindStringSubmatch(cells[1])[1:], spans(span, cells[3])
 				if strings.Contains(cells[1], "(MIG)") { // with the query of instances
 					here = append(here, strings.ReplaceAll(here[0], "gpu_", "gpu_mig_"))
 				}
-			case file == "migrate-from-dcgm-exporter.md" && len(cells) == 5 && strings.Contains(cells[3], "gpu_"):
+			case !table && len(cells) == 5 && strings.Contains(cells[3], "gpu_"):
 				there, here = spans(span, cells[2]), spans(span, cells[3])
-			case file == "migrate-from-nvidia-gpu-exporter.md" && len(cells) == 4 && strings.Contains(cells[2], "gpu_"):
+			case !table && file == "nvidia-gpu-exporter.md" && len(cells) == 4 && strings.Contains(cells[2], "gpu_"):
 				here = spans(span, cells[2])
 			}
 			answers := there == nil

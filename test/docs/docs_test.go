@@ -89,7 +89,7 @@ func run(t *testing.T, dir, name string, args ...string) (string, error) {
 
 // TestComparison: our own column has the numbers of alerts and dashboards as they are.
 func TestComparison(t *testing.T) {
-	text := must.Read(t, filepath.Join("..", "..", "docs", "comparison.md"))
+	text := must.Read(t, filepath.Join("..", "..", "docs", "evidence", "truth.md"))
 	groups, err := alerts.Default().AlertRules()
 	must.OK(t, err)
 	n := 0
@@ -97,7 +97,7 @@ func TestComparison(t *testing.T) {
 		n += len(g.Rules)
 	}
 	if want := fmt.Sprintf("| alerts, dashboards | %d, tested; %d |", n, len(dashboards.All())); !strings.Contains(text, want) {
-		t.Errorf("docs/comparison.md does not say %q", want)
+		t.Errorf("docs/evidence/truth.md does not say %q", want)
 	}
 }
 
@@ -463,7 +463,7 @@ var conventions = map[string]string{"hw.gpu.utilization": "gauge, 1", "hw.gpu.me
 // The names in the page about OpenTelemetry are those of the conventions; the families in its table exist, with that type and unit.
 func TestOpenTelemetry(t *testing.T) {
 	for _, m := range regexp.MustCompile("`((?:hw|k8s|network|error)\\.[a-z0-9_.]+)(?:=([a-z_]+))?`").FindAllStringSubmatch(
-		fileText(t, "docs", "opentelemetry.md"), -1) {
+		fileText(t, "deploy", "scrape", "README.md"), -1) {
 		values, ok := conventions[m[1]]
 		if !ok || m[2] != "" && m[1] != "error.type" && !slices.Contains(strings.Fields(values), m[2]) {
 			t.Errorf("%s is no name or value of the conventions", m[0])
@@ -476,7 +476,7 @@ func TestOpenTelemetry(t *testing.T) {
 	units := map[string][]string{"By": {"_bytes", "_bytes_total"}, "J": {"_joules_total"}, "W": {"_watts"}, "Cel": {"_celsius"},
 		"1": {"_ratio", "_up", "_bytes"}, "{error}": {"_total"}}
 	row := regexp.MustCompile("(?m)^\\| `(hw\\.[a-z._]+)`.*? \\| ([a-z]+), ([^ ]+) \\| `([a-z_]+)` \\|")
-	rows := row.FindAllStringSubmatch(fileText(t, "docs", "opentelemetry.md"), -1)
+	rows := row.FindAllStringSubmatch(fileText(t, "deploy", "scrape", "README.md"), -1)
 	for _, m := range rows {
 		if got := m[2] + ", " + m[3]; got != conventions[m[1]] {
 			t.Errorf("%s is a %s there, in the conventions a %s", m[1], got, conventions[m[1]])

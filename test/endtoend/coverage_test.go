@@ -116,10 +116,10 @@ func cover(t *testing.T, c dashboard.Client, w dashboard.Window, empty absent) s
 	return table.String()
 }
 
-// unoffered are the families that no simulated GPU offers, by docs/metrics-by-gpu.csv.
+// unoffered are the families that no simulated GPU offers, by docs/evidence/metrics-by-gpu.csv.
 func unoffered(t *testing.T, root string) (out []string) {
 	t.Helper()
-	text := must.Read(t, filepath.Join(root, "docs", "metrics-by-gpu.csv"))
+	text := must.Read(t, filepath.Join(root, "docs", "evidence", "metrics-by-gpu.csv"))
 	for line := range strings.Lines(text) {
 		if name, models, _ := strings.Cut(line, ","); strings.Trim(models, ",\n") == "" {
 			out = append(out, name)

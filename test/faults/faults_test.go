@@ -1,4 +1,4 @@
-// Package faults_test runs every row of the table of failures in docs/testing.md in real time: the real binary on a
+// Package faults_test runs every row of the table of failures in docs/developer/testing.md in real time: the real binary on a
 // fake driver and a kubelet, one node for each row, scraped each second by one real Prometheus with the shipped rules.
 // All rows run at once; then Prometheus is queried.
 //
@@ -40,7 +40,7 @@ var seed = flag.Uint64("seed", rand.Uint64N(1_000_000), "seed of the random time
 // random is made of the seed.
 var random *rand.Rand
 
-// promise is the row of docs/testing.md that a row is of.
+// promise is the row of docs/developer/testing.md that a row is of.
 func (r *row) promise() string {
 	i := slices.IndexFunc(faultkinds.All, func(k faultkinds.Kind) bool { return slices.Contains(k.Rows, r.name) })
 	return faultkinds.All[i].Promise

@@ -407,16 +407,16 @@ func table() []row {
 // TestTableIsWhole: each promise of the documentation is kept by a kind of failure, or names its test; each kind is of a promise,
 // and is simulated; each row is of one kind.
 func TestTableIsWhole(t *testing.T) {
-	text := must.Read(t, filepath.Join("..", "..", "docs", "testing.md"))
+	text := must.Read(t, filepath.Join("..", "..", "docs", "developer", "testing.md"))
 	_, after, found := strings.Cut(text, "| what happens | what you see |\n|---|---|\n")
 	promised, _, ended := strings.Cut(after, "\n\n")
 	if !found || !ended {
-		t.Fatal("docs/testing.md has no table of what is promised")
+		t.Fatal("docs/developer/testing.md has no table of what is promised")
 	}
 	kept, kinds := map[string]bool{}, map[string]int{}
 	for _, k := range faultkinds.All {
 		if kept[k.Promise] = true; !strings.Contains(promised, "| "+k.Promise+" |") {
-			t.Errorf("%q is no row of docs/testing.md", k.Promise)
+			t.Errorf("%q is no row of docs/developer/testing.md", k.Promise)
 		}
 		if k.Name == "" && len(k.Rows) == 0 {
 			t.Errorf("nothing simulates %q", k.Promise)
@@ -437,7 +437,7 @@ func TestTableIsWhole(t *testing.T) {
 	}
 	for line := range strings.Lines(promised) {
 		if what := strings.Split(line, " | ")[0]; !kept[strings.TrimPrefix(what, "| ")] && !strings.Contains(line, "`Test") {
-			t.Errorf("docs/testing.md promises something for %q, and no kind of failure keeps it, nor does it name a test", what)
+			t.Errorf("docs/developer/testing.md promises something for %q, and no kind of failure keeps it, nor does it name a test", what)
 		}
 	}
 }

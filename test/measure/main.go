@@ -1,10 +1,10 @@
 // Command measure measures the exporter and its surroundings and writes pages of docs/ with their figures as JSON
 // beside them:
 //
-//	measure bench    the exporter on the fake driver: docs/performance.md
-//	measure scale    fleets of simulated nodes on Prometheus: docs/performance-fleet.md
-//	measure hwcheck  what the exporter claims, on this machine's GPUs: docs/hardware/
-//	measure reports  docs/hardware.md and the exporter's table of claims, from the reports in docs/hardware/
+//	measure bench    the exporter on the fake driver: docs/evidence/performance.md
+//	measure scale    fleets of simulated nodes on Prometheus: docs/evidence/performance-fleet.md
+//	measure hwcheck  what the exporter claims, on this machine's GPUs: docs/evidence/hardware/
+//	measure reports  docs/evidence/hardware.md and the exporter's table of claims, from the reports in docs/evidence/hardware/
 //	measure pages    the pages again, from their JSON
 package main
 
@@ -49,7 +49,7 @@ func run(ctx context.Context, args []string) int {
 	case "reports":
 		err = hwcheck.SaveReports(".")
 	case "pages":
-		err = writePages("docs")
+		err = writePages(page.Dir)
 	default:
 		err = fmt.Errorf("usage: measure bench|scale|hwcheck|reports|pages [flags]; measure COMMAND --help lists the flags")
 	}

@@ -293,7 +293,8 @@ func runbook(t *testing.T, name string) (out []string) {
 	_, text, _ = strings.Cut(text, "\n\n- ")
 	_, text, _ = strings.Cut(text, "\n\n") // below the list, whose queries are those of the table
 	if name == "GPURepairRequired" {
-		text += file("gpu-reset.md")
+		_, reset, _ := strings.Cut(file("troubleshooting.md"), "\n## Reset a GPU\n")
+		text += reset
 	}
 	known := checker().Known
 	for _, m := range codeSpan.FindAllStringSubmatch(text, -1) {

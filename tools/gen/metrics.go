@@ -10,7 +10,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/reference"
 )
 
-// boardGoldens are the GPU models of docs/metrics-by-gpu.csv and the goldens of nodes that have them.
+// boardGoldens are the GPU models of docs/evidence/metrics-by-gpu.csv and the goldens of nodes that have them.
 var boardGoldens = []struct {
 	name    string
 	goldens []string

@@ -121,7 +121,7 @@ func reads(text string, known map[string]bool) map[string]bool {
 }
 
 // sizes writes internal/catalog/readers_gen.go, the size of each family and the alerts that need it, and
-// docs/metrics-by-reader.csv, all that reads it.
+// docs/evidence/metrics-by-reader.csv, all that reads it.
 func sizes(root string, files map[string][]byte) error {
 	readers, err := shippedReaders(root)
 	if err != nil {
@@ -234,7 +234,7 @@ func writeSizes(root string, files map[string][]byte, size map[string]catalog.Si
 	if err != nil {
 		return err
 	}
-	files["internal/catalog/readers_gen.go"], files["docs/metrics-by-reader.csv"] = text, table.Bytes()
+	files["internal/catalog/readers_gen.go"], files["docs/evidence/metrics-by-reader.csv"] = text, table.Bytes()
 	return rows.Error()
 }
 

@@ -7,10 +7,10 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 )
 
-// Glossary renders docs/glossary.md.
-func Glossary() string {
+// glossary ends docs/metrics.md.
+func glossary() string {
 	var b strings.Builder
-	b.WriteString("# Glossary of quantities\n\n" +
+	b.WriteString("\n## Glossary of quantities\n\n" +
 		"Generated from `internal/catalog/quantity.go`. Dashboards, alerts, the report and the node page use these " +
 		"words\n" +
 		"with these definitions. All are shares of GPU-time unless they say otherwise.\n\n" +

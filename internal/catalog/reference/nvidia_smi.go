@@ -89,7 +89,7 @@ func reads(source, call string) bool {
 var converted = regexp.MustCompile(`^(MiB -> bytes|MHz -> hertz|% -> ratio|µs -> seconds|(Enabled|Yes|Active) -> 1|` +
 	`the series with value 1|Active -> seconds; active while the rate is above 0)$`)
 
-// QueryFieldsMarkdown renders docs/nvidia-smi.md: an item per run of neighbors that differ in one selector, or are
+// QueryFieldsMarkdown renders the fields in docs/nvidia-gpu-exporter.md: an item per run of neighbors that differ in one selector, or are
 // missing for the same reason.
 func QueryFieldsMarkdown() string {
 	all := QueryFields()
@@ -107,7 +107,7 @@ func QueryFieldsMarkdown() string {
 		}
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Fields of nvidia-smi\n\nGenerated from [nvidia-smi.csv](../internal/catalog/reference/nvidia-smi.csv), "+
+	fmt.Fprintf(&b, "## Fields of nvidia-smi\n\nGenerated from [nvidia-smi.csv](../internal/catalog/reference/nvidia-smi.csv), "+
 		"which has every field "+
 		"of `nvidia-smi --query-gpu` in its own row,\nwith its aliases and label values.\n\n"+
 		"Driver %s has %d fields: %d are exported, %d are not exported yet although NVML has them, %d are omitted "+
@@ -122,7 +122,7 @@ func QueryFieldsMarkdown() string {
 		q := all[i]
 		if q.Section != section {
 			section = q.Section
-			fmt.Fprintf(&b, "\n## %s\n\n", section)
+			fmt.Fprintf(&b, "\n### %s\n\n", section)
 		}
 		n := slices.IndexFunc(all[i:], func(o QueryField) bool {
 			return o.Section != section || o.place() != q.place() || o.Note != q.Note

@@ -213,7 +213,7 @@ func TestQueryFieldsMarkdown(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"## Temperature\n",
+		"### Temperature\n",
 		"- `name`: `gpu_info` (`model`)\n",
 		"- `temperature.memory`: `gpu_temperature_celsius{sensor}`",
 		"- `timestamp`: `gpu_last_read_timestamp_seconds` (date",

@@ -8,7 +8,7 @@ type Kind struct {
 	Name string
 	// Beside is set for what happens once in each storm of a world; the others are dealt out.
 	Beside bool
-	// Promise is the row of docs/testing.md that holds meanwhile.
+	// Promise is the row of docs/developer/testing.md that holds meanwhile.
 	Promise string
 	// Rows are those of test/faults.
 	Rows []string

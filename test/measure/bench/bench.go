@@ -74,7 +74,7 @@ func (c Curve) Of(name, unit string) float64 {
 	return (at(last) - at(first)) / float64(last.at-first.at)
 }
 
-// Page renders docs/performance.md.
+// Page renders docs/evidence/performance.md.
 func (f Figures) Page() (string, error) { return page.Render("bench", f) }
 
 // Run is the command.
@@ -140,7 +140,7 @@ func Run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	return page.Save(filepath.Join(c.root, "docs"), "performance", text, figures)
+	return page.Save(filepath.Join(c.root, page.Dir), "performance", text, figures)
 }
 
 // measure measures all trees, at the same time where they run for long.

@@ -107,7 +107,7 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	f.SetOutput(stderr)
 	f.StringVar(&c.exporter, "exporter", beside("gpu-exporter", filepath.Join("bin", "gpu-exporter")), "`path` of the exporter")
 	f.StringVar((*string)(&c.smi), "nvidia-smi", "nvidia-smi", "`path` of nvidia-smi, or its name on PATH")
-	f.StringVar(&c.out, "out", "", "`file` of the report (default MODEL-DRIVER.md in docs/hardware, in report of the bundle)")
+	f.StringVar(&c.out, "out", "", "`file` of the report (default MODEL-DRIVER.md in docs/evidence/hardware, in report of the bundle)")
 	f.StringVar(&c.gpu, "gpu", "", "index or UUID of the `GPU` to load (default the first that is not in MIG mode)")
 	f.StringVar(&c.load, "load", beside("load", loadAuto), "`program` that uses a GPU as load.c does; auto builds that with cc, "+
 		"manual is a load that runs already, none leaves all loads out")
@@ -165,7 +165,7 @@ func reports() string {
 	if beside("load", "") != "" {
 		return "report"
 	}
-	return filepath.Join("docs", "hardware")
+	return filepath.Join(page.Dir, "hardware")
 }
 
 // beside is a program in the directory of this one, as in the bundle, or else another.

@@ -13,13 +13,13 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/test/measure/page"
 )
 
-// The part of docs/hardware.md that is written from the reports.
+// The part of docs/evidence/hardware.md that is written from the reports.
 const (
 	reportsBegin = "<!-- reports: begin; written by `measure reports` -->\n"
 	reportsEnd   = "<!-- reports: end -->\n"
 )
 
-// Reports returns what the reports in docs/hardware have: a table for internal/hardware, and the part of docs/hardware.md
+// Reports returns what the reports in docs/evidence/hardware have: a table for internal/hardware, and the part of docs/evidence/hardware.md
 // with a line for each report and one for each contradicted claim.
 func Reports(dir string) (table, section string, err error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*.json"))
@@ -74,11 +74,11 @@ func Reports(dir string) (table, section string, err error) {
 
 // SaveReports writes both, below the root of the repository.
 func SaveReports(root string) error {
-	table, section, err := Reports(filepath.Join(root, "docs", "hardware"))
+	table, section, err := Reports(filepath.Join(root, page.Dir, "hardware"))
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(root, "docs", "hardware.md")
+	path := filepath.Join(root, page.Dir, "hardware.md")
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-// Package page turns measured figures into the pages of docs/: one template for each command of measure.
+// Package page turns measured figures into the pages of docs/evidence: one template for each command of measure.
 package page
 
 import (
@@ -17,6 +17,9 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/test/process"
 )
+
+// Dir is the directory of the pages and of the reports of the hardware check, from the root of the repository.
+const Dir = "docs/evidence"
 
 //go:embed pages.tmpl
 var text string

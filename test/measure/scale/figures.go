@@ -134,7 +134,7 @@ func (f *Figures) has(o options) bool {
 	return slices.ContainsFunc(f.Steps, done)
 }
 
-// Page renders docs/performance-fleet.md.
+// Page renders docs/evidence/performance-fleet.md.
 func (f Figures) Page() (string, error) { return page.Render("scale", f) }
 
 // Of is a figure of all servers together.

@@ -54,7 +54,7 @@ func Run(ctx context.Context, args []string) error {
 	f.DurationVar(&p.timeout, "timeout", 30*time.Second, "timeout of a query; Grafana's default is 30s")
 	f.DurationVar(&p.queriesFor, "queries-for", 15*time.Minute, "time for all queries of a step")
 	f.Float64Var(&p.memoryGiB, "memory", 18, "`GiB` of all Prometheus servers at which a step is aborted")
-	f.BoolVar(&p.resume, "continue", false, "skip the steps that docs/performance-fleet.json has")
+	f.BoolVar(&p.resume, "continue", false, "skip the steps that docs/evidence/performance-fleet.json has")
 	f.StringVar(&p.metrics, "metrics", "", "compare these `sizes` of the exporter's metrics, separated by commas, on the first "+
 		"of --nodes, and measure nothing else")
 	f.StringVar(&p.before, "before", "", "compare them with the exporter and the rules of this git `revision`")
@@ -102,7 +102,7 @@ func (p *plan) parse(nodes, period string) (err error) {
 
 // run measures all steps and writes the page after each.
 func (p *plan) run(ctx context.Context) error {
-	docs := filepath.Join(p.root, "docs")
+	docs := filepath.Join(p.root, page.Dir)
 	var f Figures
 	if p.resume || p.metrics != "" {
 		data, err := os.ReadFile(filepath.Join(docs, "performance-fleet.json"))

@@ -1,6 +1,5 @@
-// Package guide documents the pages of package compat: docs/compatibility-dcgm.md and
-// docs/compatibility-nvidia-gpu-exporter.md, and for gpu-migrate the query of each family in the names of the catalog. It is
-// not linked into the exporter.
+// Package guide documents the pages of package compat, in docs/dcgm-exporter.md and docs/nvidia-gpu-exporter.md, and for
+// gpu-migrate the query of each family in the names of the catalog. It is not linked into the exporter.
 package guide
 
 import (
@@ -11,10 +10,8 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
 )
 
-// introduction begins docs/compatibility-dcgm.md; ~ stands for a back quote.
-const introduction = `# Names of dcgm-exporter
-
-Generated from ~internal/catalog/compat~. How to switch: [the guide](migrate-from-dcgm-exporter.md).
+// introduction begins the generated part of docs/dcgm-exporter.md; ~ stands for a back quote.
+const introduction = `## Names of dcgm-exporter
 
 With ~--compat=dcgm-4.8~ or ~--compat=dcgm-4.9~ the exporter also serves, at ~%s~, the names, units, types and labels of
 that release of dcgm-exporter, from the same readings as ~/metrics~ and in the text format only. They were compared with
@@ -24,12 +21,12 @@ its published configuration and NVIDIA's field list, not with a running dcgm-exp
 files. %d are equal. 4.9 renames %d default families and changes the unit of %d of them; a star marks names that follow
 its rules but are in no public source.
 
-## Labels
+### Labels
 
 | label | value |
 |---|---|
 %s
-## Shared GPUs
+### Shared GPUs
 
 | ~--compat.set=kubernetes-virtual-gpus~ | as dcgm-exporter with | a GPU that several containers share has | sums over GPUs |
 |---|---|---|---|
@@ -41,7 +38,7 @@ GPU's. With both, values of a whole GPU are repeated for its MIG instances, as i
 
 With ~honor_labels: false~, as in dcgm-exporter's chart, Prometheus renames them to ~exported_pod~ and so on.
 
-## Families that differ
+### Families that differ
 
 A 60 s mean is that before the latest reading, at any scrape interval. For the MIG instances of names marked (MIG) the
 query has ~gpu_mig_~ instead of ~gpu_~.
@@ -50,7 +47,7 @@ query has ~gpu_mig_~ instead of ~gpu_~.
 |---|---|---|---|
 `
 
-// Markdown renders docs/compatibility-dcgm.md. The error is that of compat.New.
+// Markdown renders the generated part of docs/dcgm-exporter.md. The error is that of compat.New.
 func Markdown() (string, error) {
 	p, err := compat.New(compat.Options{Release: compat.DCGM48})
 	if err != nil {
@@ -83,11 +80,11 @@ func Markdown() (string, error) {
 		compat.DCGM48.Path(), len(p.Rows()), count[compat.ByDefault], count[compat.Commented], count[compat.Custom], equal, renamed,
 		rescaled, labels, compat.MaxRepeats)
 	equals := rowsMarkdown(&b, p.Rows())
-	b.WriteString("\n## Families that are equal\n\nWith the name in 4.9, if another, and the query in base units here. Where names " +
+	b.WriteString("\n### Families that are equal\n\nWith the name in 4.9, if another, and the query in base units here. Where names " +
 		"share a query, the values of its label are in their order. Metrics that [metrics](metrics.md) marks *all* need " +
 		"`--metrics=all` or the switch of their chapter.\n\n" + equals)
 	options(&b)
-	b.WriteString("\n## Missing families\n\nThe last column has the alternative here.\n\n| dcgm-exporter | reason | " +
+	b.WriteString("\n### Missing families\n\nThe last column has the alternative here.\n\n| dcgm-exporter | reason | " +
 		"here |\n|---|---|---|\n")
 	for _, m := range missing() {
 		instead := ""
@@ -99,9 +96,7 @@ func Markdown() (string, error) {
 	return b.String() + absent, nil
 }
 
-const introductionSMI = `# Names of nvidia_gpu_exporter
-
-Generated from ~internal/catalog/compat~. How to switch: [the guide](migrate-from-nvidia-gpu-exporter.md).
+const introductionSMI = `## Names of nvidia_gpu_exporter
 
 With ~--compat=nvidia-smi~ the exporter also serves, at ~%s~, the names, units, types and labels of nvidia_gpu_exporter
 1.9 (in its repository at revision e656cd8), from the same readings as ~/metrics~ and in the text format only: %d of its
@@ -110,15 +105,15 @@ running nvidia_gpu_exporter.
 
 Not supported: ~nvidia_smi_compute_app*~ (processes are reported by container: ~gpu_container_memory_used_bytes~,
 ~gpu_processes~), ~nvidia_smi_clocks_throttle_reasons_*~ (older names of ~clocks_event_reasons~), and the fields of nvidia-smi that [are not
-read](nvidia-smi.md), such as the encoder's sessions, protected memory and the platform.
+read](#fields-of-nvidia-smi), such as the encoder's sessions, protected memory and the platform.
 
-## Families that differ
+### Families that differ
 
 | nvidia_gpu_exporter | | here | difference |
 |---|---|---|---|
 `
 
-// MarkdownSMI renders docs/compatibility-nvidia-gpu-exporter.md. The error is that of compat.New.
+// MarkdownSMI renders the names in docs/nvidia-gpu-exporter.md. The error is that of compat.New.
 func MarkdownSMI() (string, error) {
 	p, err := compat.New(compat.Options{Release: compat.NvidiaSMI})
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 
 // options writes the table of dcgm-exporter's flags and variables.
 func options(b *strings.Builder) {
-	b.WriteString("\n## Flags and variables\n\nOf dcgm-exporter 4.8 and 4.9, where the exporter " +
-		"[takes its place](migrate-from-dcgm-exporter.md#one-line-in-one-line-out). Flags come before variables; " +
+	b.WriteString("\n### Flags and variables\n\nOf dcgm-exporter 4.8 and 4.9, where the exporter " +
+		"[takes its place](#one-line-in-one-line-out). Flags come before variables; " +
 		"an unknown flag is an error. " +
 		"They are written with one dash or two.\n\n" +
 		"| flag | variable | default | here |\n|---|---|---|---|\n")
