@@ -31,9 +31,11 @@ func root(t *testing.T) string {
 
 func chart(t *testing.T) string { return filepath.Join(root(t), "deploy", "helm", "gpu-exporter") }
 
-func helm(t *testing.T, args ...string) (string, error) {
+// helm runs Helm with the one value that every user has to name: no image is published.
+func helm(t *testing.T, command string, args ...string) (string, error) {
 	t.Helper()
-	cmd := exec.Command(servers.Build(t, servers.Helm), args...)
+	cmd := exec.Command(servers.Build(t, servers.Helm), append([]string{command, "--values=-"}, args...)...)
+	cmd.Stdin = strings.NewReader("image: {repository: registry.example.com/gpu-exporter}")
 	home := t.TempDir()
 	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home,
 		"KUBECONFIG="+filepath.Join(home, "none"))
@@ -52,7 +54,7 @@ var operator = []string{"-a", "monitoring.coreos.com/v1/PodMonitor", "-a", "moni
 // render is helm template of the release gpu-exporter in the namespace monitoring.
 func render(t *testing.T, args ...string) string {
 	t.Helper()
-	out, err := helm(t, append([]string{"template", "gpu-exporter", chart(t), "-n", "monitoring"}, args...)...)
+	out, err := helm(t, "template", append([]string{"gpu-exporter", chart(t), "-n", "monitoring"}, args...)...)
 	if err != nil {
 		t.Fatalf("helm template %s: %v\n%s", strings.Join(args, " "), err, out)
 	}

@@ -144,7 +144,7 @@ func TestKustomizeComponents(t *testing.T) {
 	}
 	text := "namespace: gpu-exporter\nresources: [" + relative("base") + "]\ncomponents: [" + relative("components/prometheus") + ", " +
 		relative("components/dashboards") + ", " + relative("components/dcgm-names") + "]\n" +
-		"images: [{name: ghcr.io/gpu-exporter/gpu-exporter, newName: registry.example.com/gpu-exporter}]\n"
+		"images: [{name: registry.example.com/gpu-exporter, newName: registry.test/gpu-exporter}]\n"
 	must.OK(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o644))
 	built := kustomize(t, dir)
 	var boards, rules int
@@ -181,7 +181,7 @@ func TestKustomizeComponents(t *testing.T) {
 		t.Errorf("scraped are %v, want %v", paths, want)
 	}
 	if boards < 9 || rules != 1 || !slices.Contains(kinds, "PodMonitor") ||
-		!strings.Contains(built, "image: registry.example.com/gpu-exporter:") {
+		!strings.Contains(built, "image: registry.test/gpu-exporter:") {
 		t.Errorf("%d dashboards; kinds %v", boards, kinds)
 	}
 }

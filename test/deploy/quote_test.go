@@ -35,7 +35,7 @@ func TestValuesAreQuoted(t *testing.T) {
 		must.OK(t, err)
 		path := filepath.Join(t.TempDir(), "values.yaml")
 		must.OK(t, os.WriteFile(path, text, 0o600))
-		return helm(t, append([]string{"template", "gpu-exporter", chart(t), "-n", "monitoring", "-f", path}, operator...)...)
+		return helm(t, "template", append([]string{"gpu-exporter", chart(t), "-n", "monitoring", "-f", path}, operator...)...)
 	}
 	want, err := rendered(values)
 	if err != nil {

@@ -54,6 +54,9 @@ func TestContradictions(t *testing.T) {
 		"compat.port=9400":                       "require compat.release",
 		"exporter.extraArgs={--compat=dcgm-4.8}": "exporter.extraArgs has --compat, which the chart sets from another value",
 		"report.enabled=true":                    "report.enabled requires report.prometheusURL",
+		"image.repository=": "image.repository is empty and no image is published: build one (make image, or docker build -f " +
+			"deploy/Dockerfile), push it to your registry and set image.repository and image.tag",
+		"image.repository=,exporter.enabled=false,report.enabled=true,report.prometheusURL=http://p": "image.repository is empty",
 		"report.enabled=true,report.prometheusURL=http://p,report.extraArgs={--from=7d}": "report.extraArgs has --from=7d, which the " +
 			"chart sets from another value",
 	} {
@@ -108,7 +111,9 @@ func TestSchemaRefuses(t *testing.T) {
 			t.Errorf("%s: %s, want %q", set, out, want)
 		}
 	}
-	if out, err := helm(t, "template", "gpu-exporter", chart(t), "--set", "resources=null"); err != nil {
-		t.Errorf("no resources: %s", out)
+	for _, set := range []string{"resources=null", "image.repository=,exporter.enabled=false"} {
+		if out, err := helm(t, "template", "gpu-exporter", chart(t), "--set", set); err != nil {
+			t.Errorf("%s: %s", set, out)
+		}
 	}
 }

@@ -32,6 +32,7 @@ func makeRelease(t *testing.T, copied string) string {
 	}
 	cmd := exec.Command(filepath.Join(copied, "deploy", "release"))
 	cmd.Env = append(os.Environ(), "VERSION="+releaseVersion, "REVISION="+releaseRevision, "SOURCE_DATE_EPOCH=1750000000", "BASE=scratch",
+		"IMAGE=ghcr.io/gpu-exporter/gpu-exporter",
 		"ARCHS="+releaseArch())
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -124,9 +125,13 @@ func TestRelease(t *testing.T) {
 		}
 	}
 	out, err := helm(t, "template", "gpu-exporter", filepath.Join(dir, "gpu-exporter-chart-1.2.3-rc1.tgz"))
-	if err != nil || !strings.Contains(out, `image: "ghcr.io/gpu-exporter/gpu-exporter:1.2.3-rc1"`) ||
+	if err != nil || !strings.Contains(out, `image: "registry.example.com/gpu-exporter:1.2.3-rc1"`) ||
 		!strings.Contains(out, "helm.sh/chart: gpu-exporter-1.2.3-rc1\n") {
 		t.Errorf("the chart of the release: %v\n%.2000s", err, out)
+	}
+	values := must.Read(t, filepath.Join(unpack(t, "gpu-exporter-chart-1.2.3-rc1.tgz"), "gpu-exporter", "values.yaml"))
+	if !strings.Contains(values, "\n  repository: \"ghcr.io/gpu-exporter/gpu-exporter\"\n") {
+		t.Error("the chart of a published release does not name its image")
 	}
 
 	if again := must.Read(t, filepath.Join(makeRelease(t, t.TempDir()), "SHA256SUMS")); again != sums {

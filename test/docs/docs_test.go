@@ -339,9 +339,8 @@ func renderOnly(text string) string {
 		line = strings.TrimSpace(line)
 		if helmInstall.MatchString(line) {
 			line = helmInstall.ReplaceAllString(line, "helm template ")
-			for _, only := range []string{" --reset-then-reuse-values", " --create-namespace"} {
-				line = strings.ReplaceAll(line, only, "")
-			}
+			line = strings.ReplaceAll(line, " --create-namespace", "")
+			line = strings.ReplaceAll(line, " --reset-then-reuse-values", " --set image.repository=registry.example.com/gpu-exporter")
 			out = append(out, line)
 		}
 		if m := applyOurs.FindStringSubmatch(line); m != nil {

@@ -542,7 +542,7 @@ func chartForms(t *testing.T) (out []form) {
 	for _, name := range slices.Sorted(maps.Keys(sets)) {
 		// As in a cluster with the Prometheus operator.
 		args := append([]string{"-a", "monitoring.coreos.com/v1/PodMonitor", "-a", "monitoring.coreos.com/v1/PrometheusRule", "--set",
-			"dashboards.kind=none"}, sets[name]...)
+			"dashboards.kind=none,image.repository=registry.example.com/gpu-exporter"}, sets[name]...)
 		f := podForm(t, strings.TrimSuffix("chart: "+name, ": "), output(t, servers.Helm, append([]string{"template", "gpu-exporter",
 			"deploy/helm/gpu-exporter"}, args...)...))
 		f.chart = args

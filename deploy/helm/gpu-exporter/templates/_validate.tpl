@@ -100,4 +100,7 @@ Contradictory values and old names, each refused with one line. values.schema.js
 {{- fail (printf "report.extraArgs has %s, which the chart sets from another value" .) -}}
 {{- end -}}
 {{- end -}}
+{{- if and (or .Values.exporter.enabled .Values.report.enabled) (not .Values.image.repository) -}}
+{{- fail "image.repository is empty and no image is published: build one (make image, or docker build -f deploy/Dockerfile), push it to your registry and set image.repository and image.tag" -}}
+{{- end -}}
 {{- end -}}
