@@ -35,6 +35,8 @@ type settings struct {
 	options report.Options
 	by      []string
 	formats []string
+	levels  []string // of CSV; none is all
+	query   bool     // in CSV
 	out     string
 	top     int
 	quiet   bool
@@ -72,7 +74,7 @@ var about = cmdline.About{Name: "gpu-report",
 		"Prometheus, Thanos, Mimir or VictoriaMetrics.", Variables: true,
 	Titles: [][2]string{{"", "General"}, {"prometheus", "Server"}, {"from to time-zone compare history goal now", "Period"},
 		{"match cluster-label node-pool-label metrics removed-after", "Data"}, {"prices", "Cost"}, {"advice", "Advice"},
-		{"group-by format out top fail-on webhook quiet", "Output"}, {"log", "Log"}},
+		{"group-by format level query out top fail-on webhook quiet", "Output"}, {"log", "Log"}},
 	ExitCodes: [][2]string{{"0", "a report was written, and is complete"},
 		{"1", "the server could not be read, a file not be written, or the webhook not be reached"},
 		{"2", "invalid flag or file: nothing was queried"}, {"3", "the server has nothing to report on"},
@@ -273,8 +275,10 @@ func (c *settings) outputFlags(app *kingpin.Application) func() error {
 		Default("model,node_pool,namespace,workload").String()
 	format := flag("format", "Formats to write, separated by commas: "+strings.Join(render.Formats(), ", ")+".").
 		Default("table").String()
-	flag("out", "File (one format) or directory to write to; empty is standard output (one format).").Short('o').
-		StringVar(&c.out)
+	level := flag("level", "Levels of CSV, separated by commas, each of which is a file: "+strings.Join(render.AllCSVLevels(""), ", ")+
+		", or the label of --group-by=label:NAME; empty is all of them.").String()
+	flag("query", "Add the PromQL of each row to CSV.").BoolVar(&c.query)
+	flag("out", "File (one format, of CSV one level) or directory to write to; empty is standard output.").Short('o').StringVar(&c.out)
 	flag("top", "Maximum rows of each list in table and Markdown; 0 is all.").Default("20").IntVar(&c.top)
 	fail := flag("fail-on", "Exit with 5 if a figure exceeds a value, as NAME>VALUE (repeatable): "+
 		strings.Join(limitNames(), ", ")+". Hours are fractions of all hours, 0 to 1; below_goal is what is missing "+
@@ -304,6 +308,9 @@ func (c *settings) outputFlags(app *kingpin.Application) func() error {
 		if c.formats, err = choose("format", *format, render.Formats()); err != nil {
 			return err
 		}
+		if err := c.csvFlags(*level); err != nil {
+			return err
+		}
 		if c.out == "" && len(c.formats) > 1 {
 			return errors.New("several formats need a directory: set --out")
 		}
@@ -318,7 +325,7 @@ func (c *settings) outputFlags(app *kingpin.Application) func() error {
 			c.failOn = append(c.failOn, l)
 		}
 		if c.out != "" {
-			if err := c.writable(c.out, len(c.formats) > 1 || filepath.Ext(c.out) == ""); err != nil {
+			if err := c.writable(c.out, c.directory()); err != nil {
 				return fmt.Errorf("--out=%s: %w", c.out, err)
 			}
 		}
@@ -329,6 +336,36 @@ func (c *settings) outputFlags(app *kingpin.Application) func() error {
 		}
 		return nil
 	}
+}
+
+// directory reports whether --out is a directory.
+func (c *settings) directory() bool { return len(c.formats) > 1 || filepath.Ext(c.out) == "" }
+
+// csvFlags checks what only CSV has.
+func (c *settings) csvFlags(levels string) (err error) {
+	isCSV := slices.Contains(c.formats, "csv")
+	if !isCSV && (levels != "" || c.query) {
+		return errors.New("--level and --query need --format=csv")
+	}
+	all := render.AllCSVLevels(c.options.GroupLabel)
+	if levels != "" {
+		if c.levels, err = choose("level", levels, all); err != nil {
+			return err
+		}
+	}
+	for level, needs := range map[string]struct {
+		flag  string
+		given bool
+	}{"projection": {"prices", c.options.Prices != nil}, "change": {"compare", c.before != nil}, "past": {"history", c.history != ""},
+		"outcome": {"history", c.history != ""}} {
+		if slices.Contains(c.levels, level) && !needs.given {
+			return fmt.Errorf("--level=%s needs --%s", level, needs.flag)
+		}
+	}
+	if isCSV && len(c.levels) != 1 && (c.out == "" || !c.directory()) {
+		return fmt.Errorf("--format=csv writes one level to a file: choose it with --level=%s; or set --out to a directory", strings.Join(all, ", "))
+	}
+	return nil
 }
 
 func (c *settings) logFlags(app *kingpin.Application, out io.Writer) func() error {
@@ -371,8 +408,11 @@ func choose(flag, text string, from []string) ([]string, error) {
 		s = strings.TrimSpace(s)
 		if s != "" && !slices.Contains(from, s) {
 			hint := ""
-			if flag == "group-by" {
+			switch flag {
+			case "group-by":
 				hint = "; label:" + s + " is a label of pods or namespaces"
+			case "level":
+				hint = "; that of a label needs --group-by=label:" + s
 			}
 			return nil, fmt.Errorf("--%s must be one of %s, got %q%s", flag, strings.Join(from, ", "), s, hint)
 		}

@@ -120,19 +120,30 @@ func reportMain(ctx context.Context, args []string, stdout, stderr io.Writer) in
 
 // write writes every format; without --out the only one goes to stdout.
 func write(doc *document.Document, c *settings, stdout io.Writer) error {
-	shown := render.Options{By: c.by, Top: c.top}
+	shown := render.Options{By: c.by, Top: c.top, Query: c.query}
+	if len(c.levels) == 1 {
+		shown.Level = c.levels[0]
+	}
 	if c.out == "" {
 		return render.Write(stdout, doc, c.formats[0], shown)
 	}
-	if len(c.formats) == 1 && filepath.Ext(c.out) != "" {
+	if !c.directory() {
 		return writeFile(c.out, doc, c.formats[0], shown)
 	}
 	if err := os.MkdirAll(c.out, 0o755); err != nil {
 		return err
 	}
 	for _, f := range c.formats {
-		if err := writeFile(filepath.Join(c.out, "gpu-report."+render.Extension(f)), doc, f, shown); err != nil {
-			return err
+		levels := []string{""}
+		if f == "csv" {
+			if levels = c.levels; levels == nil {
+				levels = render.CSVLevels(doc)
+			}
+		}
+		for _, shown.Level = range levels {
+			if err := writeFile(filepath.Join(c.out, render.File(f, shown.Level)), doc, f, shown); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

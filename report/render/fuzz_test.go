@@ -1,12 +1,9 @@
 package render
 
 import (
-	"encoding/csv"
 	"strings"
 	"testing"
 	"unicode"
-
-	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // FuzzNames: a name changes no format's structure, whatever it is: as many tags, rows and cells as with a harmless one.
@@ -36,9 +33,7 @@ func shapeOf(t testing.TB, format, name string) shape {
 	for i := range d.Advice {
 		d.Advice[i].Change = "" // a block of code, in which anything may stand
 	}
-	var b strings.Builder
-	must.OK(t, Write(&b, d, format, Options{Top: 20}))
-	text := b.String()
+	text := written(t, d, format)
 	s := shape{}
 	for _, c := range text {
 		if unicode.IsControl(c) && c != '\n' && c != '\t' && c != '\r' {
@@ -55,14 +50,14 @@ func shapeOf(t testing.TB, format, name string) shape {
 			s.tags += strings.Count(line, "<")
 		}
 	case "csv":
-		rows, err := csv.NewReader(strings.NewReader(text)).ReadAll()
-		must.OK(t, err)
-		s.rows = len(rows)
-		for _, r := range rows {
-			s.cells += len(r)
-			for _, cell := range r {
-				if cell != "" && strings.ContainsRune("=@\t\r", rune(cell[0])) {
-					s.tags++
+		for _, rows := range sheets(t, d) {
+			s.rows += len(rows)
+			for _, r := range rows {
+				s.cells += len(r)
+				for _, cell := range r {
+					if cell != "" && strings.ContainsRune("=@\t\r", rune(cell[0])) {
+						s.tags++
+					}
 				}
 			}
 		}

@@ -70,13 +70,12 @@ func writeHTML(w io.Writer, d *document.Document, o Options) error {
 		"difference": func(x any) string { return orDash(number64(x), units.Difference) },
 		"hours":      func(x any) string { return orDash(number64(x), units.Hours) },
 		"gib":        func(x *float64) string { return orDash(x, units.GiB) },
-		"raw":        func(x any) string { return raw(x) },
 		"words":      func(s string) string { return strings.ReplaceAll(s, "_", " ") },
 		"saves":      func(a *document.Advice) string { return saves(d, a) },
 		"bar":        stack,
 		"query": func(row []cell) string {
 			for _, c := range row {
-				if c.key == "query" {
+				if c.name == "query" {
 					return c.Text
 				}
 			}
@@ -99,7 +98,7 @@ func number64(x any) *float64 {
 
 func newPage(d *document.Document, o Options) *page {
 	p := &page{D: d, Priced: d.Fleet.Cost != nil, Tiles: tiles(d), Trend: trend(d), Sums: sums(d), States: stateTable(d),
-		Decisions: tableOf("decision", "", decisionColumns(), decisions(d))}
+		Decisions: tableOf(d, "decision", "", decisionColumns(), decisions(d))}
 	if d.Goal != nil {
 		p.Goal = goal(d)
 	}
@@ -110,7 +109,7 @@ func newPage(d *document.Document, o Options) *page {
 			// The page shows the name, the advice and the model in its own way.
 			own := func(row []cell) []cell {
 				return slices.DeleteFunc(slices.Clone(row), func(c cell) bool {
-					return c.Title == "Workload" || c.key == "model" || c.key == "advice"
+					return c.Title == "Workload" || c.Title == "Advice" || c.name == "model"
 				})
 			}
 			p.Head = own(t.Head)
@@ -130,7 +129,7 @@ func newPage(d *document.Document, o Options) *page {
 			p.Month = t
 		case t.Key == "change":
 			p.Changes = t
-		case t.Key != "advice" && t.Title != "":
+		case t.Key != "advice" && t.inText():
 			p.Levels = append(p.Levels, t)
 		}
 	}

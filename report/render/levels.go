@@ -10,12 +10,15 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/report/units"
 )
 
-// Options say what is shown. JSON and CSV show everything.
+// Options say what is shown. JSON and CSV show all levels and rows.
 type Options struct {
 	// By are the levels to show; none is all of them.
 	By []string
 	// Top is how many rows of a list are shown; 0 is all of them.
 	Top int
+	// Level is that of CSV, one of CSVLevels; Query adds the PromQL of each row to CSV.
+	Level string
+	Query bool
 }
 
 // Levels are those by which a report may be shown.
@@ -25,14 +28,15 @@ func Levels() []string {
 
 func (o Options) shows(level string) bool { return len(o.By) == 0 || slices.Contains(o.By, level) }
 
-// level is a list of accounts with its heading.
+// level is a list of accounts with its heading, and the columns that name them.
 type level struct {
 	Key, Title string
+	names      []string
 	accounts   []document.Account
 	name       func(*document.Account) string
 }
 
-func levels(d *document.Document, o Options) []level {
+func levels(d *document.Document) []level {
 	known := func(s string) string {
 		if s == "" {
 			return "(unknown)"
@@ -46,16 +50,20 @@ func levels(d *document.Document, o Options) []level {
 		return cluster + " / " + known(name)
 	}
 	all := []level{
-		{"cluster", "Clusters", d.Clusters, func(a *document.Account) string { return known(a.Cluster) }},
-		{"model", "Models", d.Models, func(a *document.Account) string { return known(a.Model) }},
-		{"node_pool", "Node pools", d.NodePools, func(a *document.Account) string { return in(a.Cluster, a.NodePool) }},
-		{"node", "Nodes", d.Nodes, func(a *document.Account) string { return in(a.Cluster, a.Node) }},
-		{"namespace", "Namespaces", d.Namespaces, func(a *document.Account) string { return in(a.Cluster, a.Namespace) }},
-		{"group", "By " + d.GroupLabel, d.Groups, func(a *document.Account) string { return a.Group }},
+		{"cluster", "Clusters", []string{"cluster"}, d.Clusters, func(a *document.Account) string { return known(a.Cluster) }},
+		{"model", "Models", []string{"model"}, d.Models, func(a *document.Account) string { return known(a.Model) }},
+		{"node_pool", "Node pools", []string{"cluster", "node_pool"}, d.NodePools,
+			func(a *document.Account) string { return in(a.Cluster, a.NodePool) }},
+		{"node", "Nodes", []string{"cluster", "node_pool", "node", "model"}, d.Nodes,
+			func(a *document.Account) string { return in(a.Cluster, a.Node) }},
+		{"namespace", "Namespaces", []string{"cluster", "namespace"}, d.Namespaces,
+			func(a *document.Account) string { return in(a.Cluster, a.Namespace) }},
+		{"group", "By " + d.GroupLabel, []string{groupLabel}, d.Groups, func(a *document.Account) string { return a.Group }},
 	}
-	return slices.DeleteFunc(all, func(l level) bool {
-		return !o.shows(l.Key) || len(l.accounts) == 0 || l.Key == "cluster" && len(l.accounts) < 2
-	})
+	if d.GroupLabel == "" {
+		all = all[:len(all)-1]
+	}
+	return all
 }
 
 // stack draws states as one bar. Every text in it is made here, of numbers and the words of the states.

@@ -14,15 +14,17 @@ import (
 // Formats are the available formats.
 func Formats() []string { return []string{"html", "md", "csv", "json", "table", "short"} }
 
-// Extension is that of a format's file.
-func Extension(format string) string {
+// File is the name of a format's file, in CSV of a level.
+func File(format, level string) string {
 	switch format {
 	case "table":
-		return "txt"
+		return "gpu-report.txt"
 	case "short":
-		return "short.txt"
+		return "gpu-report.short.txt"
+	case "csv":
+		return "gpu-report." + level + ".csv"
 	}
-	return format
+	return "gpu-report." + format
 }
 
 // Write writes a report in a format.
@@ -39,7 +41,7 @@ func Write(w io.Writer, d *document.Document, format string, o Options) error {
 	case "md":
 		err = writeMarkdown(b, d, o)
 	case "csv":
-		err = writeCSV(b, d)
+		err = writeCSV(b, d, o)
 	case "table":
 		err = writeTable(b, d, o)
 	case "short":

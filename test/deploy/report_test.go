@@ -92,6 +92,7 @@ func TestReportArguments(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
 	for _, set := range []string{"report.period=7d", "report.volumeClaim=reports", "report.volumeClaim=reports,report.formats={html}",
+		"report.volumeClaim=reports,report.formats={csv}",
 		"report.extraArgs={--cluster-label=site,--top=5}"} {
 		_, in := reporter(t, set)
 		if !slices.Equal(in.container.Command, []string{"/usr/local/bin/gpu-report"}) {
