@@ -198,7 +198,7 @@ func (c *config) findAPIServer() error {
 	return nil
 }
 
-// Exit codes; see docs/upgrading.md.
+// Exit codes; about has their meaning.
 const (
 	exitOK        = rooms.ExitOK
 	exitBroken    = rooms.ExitBroken

@@ -21,7 +21,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/report/render"
 )
 
-// Exit codes; see docs/report.md.
+// Exit codes; about has their meaning.
 const (
 	exitOK      = 0
 	exitBroken  = 1 // the server could not be read, a file not be written, or the webhook not be reached

@@ -19,6 +19,9 @@ import (
 // misused is an error of the arguments or of a file that they name: nothing was started.
 type misused struct{ error }
 
+// Unwrap returns what was wrong, or that only a text was requested.
+func (m misused) Unwrap() error { return m.error }
+
 // exitCodes are those of both commands.
 func exitCodes() [][2]string {
 	return [][2]string{{"0", "stopped"}, {"1", "failed while running"}, {"2", "invalid flag or file: nothing was started"}}

@@ -68,8 +68,8 @@ func runNode(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	app.Flag("quiet", "Say nothing, only run.").BoolVar(&c.quiet)
 	app.Flag("driver", "Whether the node has a driver; --no-driver is one where it was not installed yet.").Default(
 		"true").BoolVar(&c.driver)
-	app.Flag("database", "Start a database with a page to look at, listening here, that scrapes the command and a "+
-		"simulated fleet.").PlaceHolder("127.0.0.1:8428").StringVar(&c.database)
+	app.Flag("database", "Start a database with a page to look at, listening here (such as 127.0.0.1:8428), that scrapes the "+
+		"command and a simulated fleet; empty starts none.").StringVar(&c.database)
 	app.Flag("rules", "Where the evaluator of the rules listens.").Default("127.0.0.1:8880").StringVar(&c.rules)
 	app.Flag("fleet", "Where the simulated fleet listens.").Default("127.0.0.1:10836").StringVar(&c.fleet)
 	app.Flag("history", "Length of the fleet's history in the database; 0 disables it.").Default("6h").DurationVar(

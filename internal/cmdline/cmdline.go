@@ -361,7 +361,11 @@ func (a *App) groups(flags []*kingpin.FlagModel) []group {
 		}
 		first, _, _ := strings.Cut(f.Name, ".")
 		at := max(0, slices.IndexFunc(titles, func(t [2]string) bool { return slices.Contains(strings.Fields(t[0]), first) }))
-		out[at].Rows = append(out[at].Rows, [2]string{flagName(f), f.HelpWithEnvar()})
+		shown := *f
+		if f.IsBoolFlag() && slices.Equal(f.Default, []string{"true"}) {
+			shown.Help += " Default: true."
+		}
+		out[at].Rows = append(out[at].Rows, [2]string{flagName(f), shown.HelpWithEnvar()})
 	}
 	return slices.DeleteFunc(out, func(g group) bool { return g.Rows == nil })
 }

@@ -90,11 +90,13 @@ func examine(ctx context.Context, about *cmdline.About, help func(*cmdline.App),
 	if err != nil {
 		return fail(rooms.ExitUsage, err)
 	}
-	if slices.Contains(rest, "--help") || slices.Contains(rest, "-h") {
+	if i := slices.IndexFunc(rest, func(arg string) bool {
+		return slices.Contains([]string{"--help", "-h", "--help-man"}, arg)
+	}); i >= 0 {
 		app := cmdline.New(about, stdout, stderr)
 		app.Flag("output", "Form of the result: text or json. All flags of gpu-exporter are valid too.").Default("text").String()
 		help(app)
-		_ = app.Parse([]string{"--help"}) // prints it
+		_ = app.Parse(rest[i : i+1]) // prints it
 		return report{}, "", rooms.ExitOK, false
 	}
 	p, code, err := assemble(rest, stdout, stderr)

@@ -16,6 +16,8 @@ func TestGeneratedFilesAreCurrent(t *testing.T) {
 	root := filepath.Join("..", "..")
 	files, err := generate(root)
 	must.OK(t, err)
+	files[cliPath], err = cli(root)
+	must.OK(t, err)
 	for path, want := range files {
 		got, err := os.ReadFile(filepath.Join(root, path))
 		if err != nil || !bytes.Equal(got, want) {

@@ -22,7 +22,8 @@ func main() {
 	}
 }
 
-// write writes the files below root, and deletes those that are no longer generated.
+// write writes the files below root, and deletes those that are no longer generated. The page of the programs comes last: they
+// are built from the others.
 func write(root string) error {
 	files, err := generate(root)
 	if err != nil {
@@ -42,7 +43,11 @@ func write(root string) error {
 			return err
 		}
 	}
-	return nil
+	page, err := cli(root)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(root, cliPath), page, 0o644)
 }
 
 // generate returns the generated files by path. It reads what it completes (the chart's README and schema) and what
