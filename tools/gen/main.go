@@ -91,6 +91,7 @@ func blocks(root string, files map[string][]byte) error {
 		text       func() (string, error)
 	}{
 		{"docs/upgrading.md", "changes", func() (string, error) { return guide.ChangesTable(), nil }},
+		{"docs/report.md", "columns", func() (string, error) { return reportColumns(), nil }},
 		{"docs/sharing-schemes.md", "schemes", func() (string, error) { return sharingSchemes(root) }},
 		{"docs/dcgm-exporter.md", "names", guide.Markdown},
 		{"docs/nvidia-gpu-exporter.md", "names", guide.MarkdownSMI},
