@@ -96,22 +96,8 @@ func Markdown() (string, error) {
 	return b.String() + absent, nil
 }
 
-const introductionSMI = `## Names of nvidia_gpu_exporter
-
-With ~--compat=nvidia-smi~ the exporter also serves, at ~%s~, the names, units, types and labels of nvidia_gpu_exporter
-1.9 (in its repository at revision e656cd8), from the same readings as ~/metrics~ and in the text format only: %d of its
-families. ~uuid~ is spelled as there, without ~GPU-~. They were compared with the outputs in its tests, not with a
-running nvidia_gpu_exporter.
-
-Not supported: ~nvidia_smi_compute_app*~ (processes are reported by container: ~gpu_container_memory_used_bytes~,
-~gpu_processes~), ~nvidia_smi_clocks_throttle_reasons_*~ (older names of ~clocks_event_reasons~), and the fields of nvidia-smi that [are not
-read](#fields-of-nvidia-smi), such as the encoder's sessions, protected memory and the platform.
-
-### Families that differ
-
-| nvidia_gpu_exporter | | here | difference |
-|---|---|---|---|
-`
+// tableSMI begins the names in docs/nvidia-gpu-exporter.md.
+const tableSMI = "%d families:\n\n| nvidia_gpu_exporter | | here | difference |\n|---|---|---|---|\n"
 
 // MarkdownSMI renders the names in docs/nvidia-gpu-exporter.md. The error is that of compat.New.
 func MarkdownSMI() (string, error) {
@@ -120,11 +106,8 @@ func MarkdownSMI() (string, error) {
 		return "", err
 	}
 	var b strings.Builder
-	families := p.Families()
-	fmt.Fprintf(&b, strings.ReplaceAll(introductionSMI, "~", "`"), p.Release.Path(), len(families))
+	fmt.Fprintf(&b, tableSMI, len(p.Families()))
 	rowsMarkdown(&b, p.Rows())
-	b.WriteString("\nAll other names in [nvidia-smi.csv](../internal/catalog/compat/nvidia-smi.csv) are equal. " +
-		"`gpu-migrate check --rewrite` has their queries in gpu-exporter's names.\n")
 	return b.String(), nil
 }
 
