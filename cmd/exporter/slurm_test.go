@@ -66,12 +66,20 @@ func slurmWithoutAKubelet(t *testing.T) {
 	}
 }
 
-// Without the right a job goes by its SLUID, never by a guess.
+// Without the right a job goes by its SLUID, never by a guess. Where nothing allocates GPUs, as on a PC and for containers of
+// Apptainer, which run in the cgroup of who starts them, docs/install.md says what is known.
 func slurmWithoutTheRight(t *testing.T) {
 	s := parseScenario(t, twoGPUs+slurmLoad)
-	st := play(t, s, slurmProcesses, "--no-kubelet")
+	st := play(t, s, slurmProcesses+"process 5002 cgroup=/user.slice/user-1000.slice/session-3.scope\n", "--no-kubelet")
 	now := st.watched(30 * time.Second)
-	verify(t, now.is(2<<30, "gpu_container_memory_used_bytes", `pod="slurm/sEKNKTV3WPV500"`),
+	for _, state := range []string{"gap", "idle", "unallocated", "unavailable"} {
+		verify(t, now.is(0, "gpu_time_seconds_total", GPUB, `state="`+state+`"`))
+	}
+	if busy, err := now.one("gpu_time_seconds_total", GPUB, `state="busy"`); err != nil || busy == 0 {
+		t.Errorf("busy for %v s: %v", busy, err)
+	}
+	verify(t, now.is(1<<30, "gpu_container_memory_used_bytes", `pod="user/1000"`),
+		now.is(2<<30, "gpu_container_memory_used_bytes", `pod="slurm/sEKNKTV3WPV500"`),
 		now.none("gpu_container_memory_used_bytes", `pod="slurm/43"`),
 		now.is(1, "gpu_exporter_feature", `feature="slurm_job_numbers"`, `state="locked"`),
 		now.none("gpu_allocation_ratio"))

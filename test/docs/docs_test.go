@@ -101,6 +101,31 @@ func TestComparison(t *testing.T) {
 	}
 }
 
+// Users have at most 14 pages, and all pages together 24,000 words that are written by hand, blocks included; two templates are
+// counted in place of the pages that are rendered from them.
+func TestPagesAreFewAndShort(t *testing.T) {
+	total := 0
+	for _, pattern := range []string{"README.md", "docs/*.md", "docs/*/*.md", "alerts/*.tmpl", "test/measure/page/*.tmpl"} {
+		files, err := filepath.Glob(filepath.Join(root(t), pattern))
+		if err != nil || len(files) == 0 || pattern == "docs/*.md" && len(files) > 15 { // with the list of pages
+			t.Errorf("%s: %d files: %v", pattern, len(files), err)
+		}
+		for _, f := range files {
+			text := regexp.MustCompile(`{{[^}]*}}`).ReplaceAllString(must.Read(t, f), "")
+			if strings.HasSuffix(f, ".md") {
+				text = architecture.Handwritten(text)
+			}
+			if n := len(strings.Fields(text)); !strings.Contains(f, "performance") {
+				t.Logf("%5d %s", n, f[len(root(t))+1:])
+				total += n
+			}
+		}
+	}
+	if t.Logf("%5d in all", total); total > 24_000 {
+		t.Errorf("%d words, 24,000 at most", total)
+	}
+}
+
 // Every query parses and reads metrics and labels that exist.
 func TestQueries(t *testing.T) {
 	blocks, _ := read(t)
@@ -156,7 +181,7 @@ func TestQueries(t *testing.T) {
 
 // otherPrograms are flags of other programs that the text mentions.
 var otherPrograms = []string{"--metric-labels-allowlist", "--set",
-	"--storage.tsdb.retention.time", "--pid", "--gpus", "--device", "--root-dir", "--query-retired-pages",
+	"--storage.tsdb.retention.time", "--pid", "--gpus", "--nv", "--device", "--root-dir", "--query-retired-pages",
 	"--query-gpu", "--gpu-reset", "--reuse-values", "--reset-then-reuse-values", "--profile", "--collect.backend",
 	"--namespace", "--group-add", "--enable-feature",
 	"--change-mig", "--cause-xids", "--resume", "--gpu", "--only"} // of the hardware check
