@@ -111,7 +111,7 @@ packages: ## make the deb and the rpm in bin/packages; ARCHS="amd64 arm64"
 	deploy/packages/build $(ARCHS)
 
 .PHONY: release
-release: ## make a release in bin/release: programs, images, packages, chart, dashboards and rules, SBOMs and checksums
+release: ## make a release in bin/release: programs (some for macOS and Windows too), images, packages, chart, dashboards and rules, SBOMs and checksums
 	deploy/release
 
 .PHONY: clean

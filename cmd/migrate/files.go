@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,7 +19,7 @@ import (
 // query is a query, where it was found, and the name under which a rule or adapter makes its result available.
 type query struct{ Where, Text, As string }
 
-// read returns the queries of a file.
+// read returns the queries of a file, or of the files in a directory.
 func read(file string, stdin io.Reader) ([]query, error) {
 	if file == "-" {
 		text, err := readBounded("standard input", stdin)
@@ -29,16 +31,32 @@ func read(file string, stdin io.Reader) ([]query, error) {
 		}
 		return out, err
 	}
-	f, err := os.Open(file)
+	var out []query
+	var errs []error
+	_ = filepath.WalkDir(file, func(path string, entry fs.DirEntry, err error) error { // of a directory the files of these kinds
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+		case !entry.IsDir() && (path == file || slices.Contains([]string{".json", ".yaml", ".yml"}, filepath.Ext(path))):
+			found, err := readFile(path)
+			out, errs = append(out, found...), append(errs, err)
+		}
+		return nil
+	})
+	return out, errors.Join(errs...)
+}
+
+func readFile(name string) ([]query, error) {
+	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	text, err := readBounded(file, f)
+	text, err := readBounded(name, f)
 	if err != nil {
 		return nil, err
 	}
-	return parseFile(file, text)
+	return parseFile(name, text)
 }
 
 // maxFile bounds a file, of which Grafana accepts dashboards of some megabytes.

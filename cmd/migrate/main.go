@@ -40,22 +40,27 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		return 2
 	}
 	program := about()
-	if len(args) == 0 || args[0] != "check" {
-		app := cmdline.New(&program, stdout, stderr)
-		if err := app.Parse(args); err != nil {
-			return fail(err)
-		}
-		return fail(errors.New("a command is required: check; --help describes it"))
+	command := len(args) > 0 && args[0] == "check"
+	if command {
+		program.Name, program.Commands, args = "gpu-migrate check", nil, args[1:]
 	}
-	program.Name, program.Commands = "gpu-migrate check", nil
 	app := cmdline.New(&program, stdout, stderr)
-	output := app.Flag("output", "Form of the result: text or json.").Default("text").Enum("text", "json")
-	rewrite := app.Flag("rewrite", "Also print each query in gpu-exporter's own names, if it can be rewritten.").Bool()
-	paths := app.Arg("file", "Files to read; - is the standard input, one query per line.").Required().Strings()
-	if err := app.Parse(args[1:]); err != nil {
+	var output string
+	var rewrite bool
+	var paths []string
+	if command || len(args) > 0 && strings.HasPrefix(args[0], "-") { // help, manual and completion of the program have the flags, too
+		app.Flag("output", "Form of the result: text or json.").Default("text").EnumVar(&output, "text", "json")
+		app.Flag("rewrite", "Also print each query in gpu-exporter's own names, if it can be rewritten.").BoolVar(&rewrite)
+		app.Arg("file", "Files to read, or directories of .json, .yaml and .yml files; - is the standard input, one query per line.").Required().StringsVar(&paths)
+	}
+	err := app.Parse(args)
+	if err == nil && !command {
+		err = errors.New("a command is required: check; --help describes it")
+	}
+	if err != nil {
 		return fail(err)
 	}
-	checker, err := newChecker(*rewrite)
+	checker, err := newChecker(rewrite)
 	if err != nil {
 		fmt.Fprintf(stderr, "gpu-migrate: %v\n", err)
 		return 1
@@ -63,7 +68,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	var results []result
 	var queries []query
 	code := 0
-	for _, path := range *paths {
+	for _, path := range paths {
 		if path == "" && slices.Contains(args, "-") {
 			path = "-" // kingpin has it as an empty argument
 		}
@@ -85,7 +90,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 			results = append(results, r)
 		}
 	}
-	if *output == "json" {
+	if output == "json" {
 		enc := json.NewEncoder(stdout)
 		enc.SetIndent("", "  ")
 		err = enc.Encode(results)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"net/http/httptest"
 	"os"
 	"slices"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/must"
-	"github.com/gpu-exporter/gpu-exporter/report/document"
 	"github.com/gpu-exporter/gpu-exporter/report/reporttest"
 )
 
@@ -27,22 +25,6 @@ func run(t *testing.T, server string, args ...string) (code int, stdout, stderr 
 }
 
 var start = time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC)
-
-// A month of sixteen GPUs is read whole, in one process.
-func TestMonth(t *testing.T) {
-	const nodes = 2
-	server := httptest.NewServer(reporttest.Month(nodes))
-	defer server.Close()
-	code, stdout, stderr := run(t, server.URL, "--from=30d", "--now="+start.Add(30*24*time.Hour).Format(time.RFC3339), "--format=json")
-	if code != exitOK {
-		t.Fatalf("exit code %d: %s", code, stderr)
-	}
-	var d document.Document
-	must.OK(t, json.Unmarshal([]byte(stdout), &d))
-	if want := float64(nodes) * 8 * 720; d.Fleet.Hours < 0.999*want || d.Fleet.Hours > 1.001*want || len(d.Workloads) != (nodes*8+59)/60 {
-		t.Errorf("%.0f GPU-hours, want %.0f; %d workloads", d.Fleet.Hours, want, len(d.Workloads))
-	}
-}
 
 func TestExitCodes(t *testing.T) {
 	server := httptest.NewServer(reporttest.Month(1))

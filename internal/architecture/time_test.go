@@ -34,7 +34,6 @@ var realTime = map[string]string{
 	"internal/web TestPagesThatAreDropped":      "a time stamp",
 	"podmap WaitEvents":                         "a fake driver in a bubble",
 	"podmap/podresources TestExplanations":      "the deadline of a call that hangs",
-	"report BenchmarkFleet":                     "a benchmark",
 }
 
 // clocks are the functions by which a test waits for time to pass, or judges how much has passed.

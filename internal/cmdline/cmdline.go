@@ -321,8 +321,8 @@ func (a *App) functions() template.FuncMap {
 		"Release":  func() string { return version.Version },
 		"Commands": func() [][2]string { return a.about.Commands }, "ExitCodes": func() [][2]string { return a.about.ExitCodes },
 		"Files": func() [][2]string { return a.about.Files }, "Upper": strings.ToUpper, "Trim": strings.TrimSpace, "Roff": roff,
-		"Groups": a.groups,
-		"Usage":  a.usage, "Others": func() []string {
+		"Groups": a.groups, "Variables": func() bool { return a.about.Variables },
+		"Usage": a.usage, "Others": func() []string {
 			all := []string{"gpu-exporter", "gpu-report", "gpu-migrate"}
 			return slices.DeleteFunc(all, func(n string) bool { return n == a.about.Name })
 		}}

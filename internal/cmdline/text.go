@@ -33,11 +33,15 @@ const manualTemplate = `.TH {{Name|Upper}} 1 "" "{{Name}} {{Release}}" "User Com
 \fB{{index . 0}}\fR
 {{index . 1|Roff}}
 {{end}}{{end}}.SH "OPTIONS"
-Each can be set by the environment variable in parentheses; one that is repeatable has one value per line there.
-{{range Groups .Context.Flags}}.SS "{{.Title}}"
+{{if Variables}}Each can be set by the environment variable in parentheses; one that is repeatable has one value per line there.
+{{end}}{{range Groups .Context.Flags}}.SS "{{.Title}}"
 {{range .Rows}}.TP
 \fB{{index . 0|Trim}}\fR
 {{index . 1|Roff}}
+{{end}}{{end}}{{if .Context.Args}}.SH "ARGUMENTS"
+{{range .Context.Args}}.TP
+\fB{{.Name|Upper}}\fR
+{{.Help|Roff}}
 {{end}}{{end}}{{if ExitCodes}}.SH "EXIT STATUS"
 {{range ExitCodes}}.TP
 \fB{{index . 0}}\fR

@@ -34,4 +34,12 @@ func TestMigrateOfHostileFiles(t *testing.T) {
 		!strings.Contains(got, "DCGM_FI_UNKNOWN␛") {
 		t.Errorf("%q", got)
 	}
+	// Of a directory the files of the known kinds are read, also beside one that cannot be.
+	for _, name := range []string{"bad.yaml", "notes.txt"} {
+		must.OK(t, os.WriteFile(filepath.Join(filepath.Dir(file), name), []byte("{{"), 0o600))
+	}
+	if got := migrate(filepath.Dir(file), ""); !strings.Contains(got, "DCGM_FI_UNKNOWN␛") || !strings.Contains(got, "bad.yaml: neither") ||
+		strings.Contains(got, "notes.txt") {
+		t.Errorf("%q", got)
+	}
 }

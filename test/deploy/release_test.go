@@ -100,6 +100,10 @@ func TestRelease(t *testing.T) {
 		programs + ".cdx.json", programs + ".tar.gz",
 		"gpu-hwcheck-" + releaseVersion + "-linux-" + arch + ".tar.gz", "gpu-exporter_1.2.3.rc1-1_" + arch + ".deb",
 		"gpu-report-" + releaseVersion + "-linux-" + arch + ".cdx.json", "gpu-migrate-" + releaseVersion + "-linux-" + arch + ".cdx.json"}
+	for system := range otherSystems {
+		of := releaseVersion + "-" + system
+		want = append(want, "gpu-report-"+of+".tar.gz", "gpu-report-"+of+".cdx.json", "gpu-migrate-"+of+".cdx.json")
+	}
 	slices.Sort(want)
 	slices.Sort(names)
 	if !slices.Equal(names, want) {
@@ -136,6 +140,35 @@ func TestRelease(t *testing.T) {
 
 	if again := must.Read(t, filepath.Join(makeRelease(t, t.TempDir()), "SHA256SUMS")); again != sums {
 		t.Errorf("made again in another directory, the release differs:\n%s\n%s", sums, again)
+	}
+}
+
+// otherSystems are those that gpu-report and gpu-migrate are also released for, with how an executable file of it begins.
+var otherSystems = map[string]string{
+	"darwin-amd64":  "\xcf\xfa\xed\xfe\x07\x00\x00\x01", // <mach-o/loader.h>: MH_MAGIC_64, CPU_TYPE_X86_64
+	"darwin-arm64":  "\xcf\xfa\xed\xfe\x0c\x00\x00\x01", // CPU_TYPE_ARM64
+	"windows-amd64": "MZ",
+}
+
+// Each archive for another system has programs of this system and version, with no C library, and their licenses. Nothing here runs them.
+func TestOtherSystems(t *testing.T) {
+	for system, form := range otherSystems {
+		name := "gpu-report-" + releaseVersion + "-" + system
+		dir := filepath.Join(unpack(t, name+".tar.gz"), name)
+		goos, goarch, _ := strings.Cut(system, "-")
+		for _, program := range []string{"gpu-report", "gpu-migrate"} {
+			file := filepath.Join(dir, program+map[string]string{"windows": ".exe"}[goos])
+			bytes, built := must.Read(t, file), output(t, "", "go", "version", "-m", file)
+			if !strings.HasPrefix(bytes, form) || !strings.Contains(bytes, releaseVersion) || !strings.Contains(built, "GOARCH="+goarch) ||
+				!strings.Contains(built, "GOOS="+goos) || !strings.Contains(built, "CGO_ENABLED=0") {
+				t.Errorf("%s is not one of %s for %s: it begins with %q and is built with\n%s", file, releaseVersion, system, bytes[:8], built)
+			}
+			hasModules(t, filepath.Join(release(t), program+"-"+releaseVersion+"-"+system+".cdx.json"), file,
+				must.Read(t, filepath.Join(dir, "THIRD_PARTY_NOTICES")))
+		}
+		if must.Read(t, filepath.Join(dir, "LICENSE")) == "" || must.Read(t, filepath.Join(dir, "CHANGELOG.md")) == "" {
+			t.Errorf("%s has no license or no changelog", name)
+		}
 	}
 }
 
