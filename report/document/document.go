@@ -430,8 +430,8 @@ type Past struct {
 	Advice     int       `json:"advice"`
 }
 
-// Outcome is what became of advice of past reports: done, ignored (it is still given), or refuted by later demand (it is no longer given,
-// although nothing was reduced).
+// Outcome is what became of advice of past reports: done, ignored (it is still given), refuted by later demand, or withdrawn (it is no
+// longer given for other reasons, although nothing was reduced).
 type Outcome struct {
 	ID      string    `json:"id"`
 	Title   string    `json:"title"`

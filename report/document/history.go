@@ -56,6 +56,15 @@ func (d *Document) became(before *Document, a *Advice) string {
 		return "ignored"
 	case a.Code == AdviseFix || a.Code == AdviseGeometry || a.Code == AdviseLessSharing || has(d) < has(before)-a.SavedGPUs/2:
 		return "done"
+	case slices.ContainsFunc(d.Workloads, func(w Workload) bool { return w.ID == a.Workload && w.needs(before, a) }):
+		return "refuted"
 	}
-	return "refuted"
+	return "withdrawn"
+}
+
+// needs reports whether later demand contradicts advice of an earlier report: what was to be released was busy since, or nothing smaller
+// covers the activity or the memory.
+func (w *Workload) needs(before *Document, a *Advice) bool {
+	return a.Code == AdviseRelease && a.Reason != "idle_pods" && w.LastBusy != nil && w.LastBusy.After(before.Period.To) ||
+		slices.Contains([]string{"well_used", "peaks_too_high", "memory_too_high"}, w.NoAdvice)
 }

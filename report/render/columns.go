@@ -284,7 +284,7 @@ func outcomeColumns(d *document.Document) []column[*document.Outcome] {
 	type row = *document.Outcome
 	return []column[row]{
 		label("recommendation", "Recommendation", ofTitle, func(x row) string { return x.Title }),
-		label("outcome", "Outcome", "done, ignored, or refuted by later demand.", func(x row) string {
+		label("outcome", "Outcome", "done, ignored, refuted by later demand, or withdrawn.", func(x row) string {
 			return x.Outcome + map[string]string{"refuted": " by later demand"}[x.Outcome]
 		}),
 		instant(d, "first", "First", "End of the first report with the advice.", func(x row) *time.Time { return &x.First }),
