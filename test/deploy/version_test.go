@@ -10,8 +10,8 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
-// The version is that of Chart.yaml and the image's name that of values.yaml: everything that names either agrees, and what is built
-// without VERSION has it.
+// The version is that of Chart.yaml, the image's name that of SECURITY.md or, until one is published, an example: everything that names
+// either agrees, and what is built without VERSION has it.
 func TestVersionAgrees(t *testing.T) {
 	find := func(file, pattern string) string {
 		m := regexp.MustCompile(pattern).FindStringSubmatch(must.Read(t, filepath.Join(root(t), file)))
@@ -21,7 +21,8 @@ func TestVersionAgrees(t *testing.T) {
 		return m[1]
 	}
 	version := find("deploy/helm/gpu-exporter/Chart.yaml", `(?m)^version: (\S+)$`)
-	image := find("deploy/helm/gpu-exporter/values.yaml", `(?m)^image:\n(?:  #.*\n)*  repository: (\S+)$`)
+	image := find("SECURITY.md", `(ghcr\.io/[^:\s]+):`)
+	const example = "registry.example.com/gpu-exporter"
 	for _, c := range []struct {
 		files, pattern, want string
 		atLeast              int
@@ -35,9 +36,9 @@ func TestVersionAgrees(t *testing.T) {
 		{"deploy/Dockerfile", `ARG VERSION=(\S+)`, version, 2},
 		{"deploy/Dockerfile", `(?m)^FROM \S+@(sha256):[0-9a-f]{64}`, "sha256", 2}, // not a tag, which may move
 		{"deploy/kustomize/*/*.yaml deploy/kustomize/*/*/*.yaml", `app\.kubernetes\.io/version: "([^"]+)"`, version, 5},
-		{"deploy/kustomize/*/*.yaml deploy/kustomize/*/*/*.yaml", `image: "([^"]+)"`, image + ":" + version, 5},
+		{"deploy/kustomize/*/*.yaml deploy/kustomize/*/*/*.yaml", `image: "([^"]+)"`, example + ":" + version, 5},
 		{"SECURITY.md", `(ghcr\.io/[^\s]+)`, image + ":" + version, 2},
-		{"*.md docs/*.md deploy/*/*.md deploy/helm/*/*.md", `image\.repository=(\S+)`, "registry.example.com/gpu-exporter", 6},
+		{"*.md docs/*.md deploy/*/*.md deploy/helm/*/*.md", `image\.repository=(\S+)`, example, 6},
 	} {
 		found := 0
 		for pattern := range strings.FieldsSeq(c.files) {
