@@ -86,7 +86,7 @@ func accountColumns(d *document.Document, l level) []column[account] {
 	columns = append(columns, name,
 		number("gpus", "GPUs", "Mean number of GPUs over the period; of an owner (namespace or LABEL), of those allocated to it.",
 			func(a account) float64 { return a.GPUs }),
-		number("gpu_hours", "Hours", "Expected time; of an owner, allocated time. The states add up to it.", hours),
+		number("gpu_hours", "Hours", ofHours, hours),
 		column[account]{title: "States", number: func(a account) *float64 { return new(a.States.Busy / max(a.Hours, 1e-9)) },
 			drawn: func(a account) template.HTML { return stack(a.States, "mini") }})
 	for s := range document.StateCount {
@@ -116,11 +116,12 @@ func accountColumns(d *document.Document, l level) []column[account] {
 
 // Meanings of columns that several lists have.
 const (
+	ofHours       = "Expected time; of an owner, allocated time. The states, and use by others, add up to it."
 	ofOthers      = "Allocated time in which other containers of the GPU were busy."
 	ofBeyond      = "Busy time beyond the allocation, on shared GPUs."
 	ofReclaimable = "Idle time in continuous periods of 30 minutes and longer."
 	ofCoverage    = "Reported and known part of the time."
-	ofEnergy      = "Energy."
+	ofEnergy      = "Energy of the GPUs."
 	ofCost        = "Cost of the time, with --prices."
 	ofUnusedCost  = "Cost of gap and idle."
 	ofQuery       = "PromQL of the time, with --query."
@@ -240,7 +241,7 @@ func decisionColumns() []column[*decision] {
 func bucketColumns(d *document.Document) []column[*document.Bucket] {
 	columns := []column[*document.Bucket]{
 		instant(d, "from", "", "Start of the part of the trend.", func(b *document.Bucket) *time.Time { return &b.From }),
-		number("gpu_hours", "", "Expected time; of an owner, allocated time. The states add up to it.",
+		number("gpu_hours", "", ofHours,
 			func(b *document.Bucket) float64 { return b.States.Sum() }),
 	}
 	for s := range document.StateCount {
