@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 )
 
 // Config is what a user may change. Default returns the configuration of the shipped files.
@@ -49,7 +51,7 @@ type Override struct {
 func Default() Config {
 	return Config{
 		ClusterLabel: "cluster",
-		RunbookURL:   "https://github.com/gpu-exporter/gpu-exporter/blob/main/docs/alerts.md#{alert}",
+		RunbookURL:   catalog.Documentation + "alerts.md#{alert}",
 		Job:          jobRE,
 		Resource:     resourceRE,
 		Scale:        1,

@@ -119,7 +119,7 @@ func exporterState() []Alert {
   unless on (cluster, node) gpu_exporter_source_up{source=~"nvml|podresources"} == 0`,
 			Summary: "The allocation of GPUs to pods is not known.",
 			Description: value3 + " devices allocated on {{ $labels.node }} could not be resolved to GPUs: no GPU of " +
-				"the node is reported as unallocated. The landing page lists them. Check that " +
+				"the node is reported as unallocated. The node page lists them. Check that " +
 				"/var/lib/kubelet/pod-resources is mounted, and whether the sharing scheme needs the device " +
 				"checkpoint or pod annotations as a data source."},
 		{Name: "GPUAttributionError", Severity: Warning, Labels: append([]string{"quantity"}, gpuLabels...),

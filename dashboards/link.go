@@ -3,6 +3,8 @@ package dashboards
 import (
 	"slices"
 	"strings"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/catalog"
 )
 
 // Link is a link to another dashboard and carries the time range, the data source and the cluster along.
@@ -35,7 +37,7 @@ const (
 // url writes the link. In a table the row's fields are known by their names, in a graph by the labels.
 func (l Link) url(k kind) string {
 	if strings.HasPrefix(l.UID, pages) {
-		return "https://github.com/gpu-exporter/gpu-exporter/blob/main/" + l.UID
+		return catalog.Documentation + strings.TrimPrefix(l.UID, pages)
 	}
 	parts := []string{"${" + varDatasource + ":queryparam}"}
 	if !slices.ContainsFunc(l.Vars, func(v LinkVar) bool { return v.Name == varCluster }) {

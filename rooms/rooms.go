@@ -187,17 +187,25 @@ func Ptrace() Fix {
 		"[Service] AmbientCapabilities=CAP_SYS_PTRACE CapabilityBoundingSet=CAP_SYS_PTRACE (systemctl edit gpu-exporter)"}
 }
 
-// Feature adds a feature; reason is why it is off.
-func (r *Room) Feature(name, hint string, offered bool, on func() (on bool, reason string)) {
+// Feature adds a feature. asked: a flag enables it, or it needs none. on is whether it works, and why not; nil: it works
+// where it is asked for.
+func (r *Room) Feature(name, hint string, offered, asked bool, on func() (on bool, reason string)) {
 	r.Features = append(r.Features, func() (gpu.Feature, bool) {
-		is, reason := on()
+		is, reason := asked, ""
+		if on != nil {
+			is, reason = on()
+		}
 		if is {
 			return gpu.Feature{Name: name, State: gpu.FeatureOn}, offered
+		}
+		state := gpu.FeatureOff
+		if asked {
+			state = gpu.FeatureMissingPermission
 		}
 		if reason != "" {
 			reason = " Reason: " + reason + "."
 		}
-		return gpu.Feature{Name: name, State: gpu.FeatureLocked, Hint: hint + reason}, offered
+		return gpu.Feature{Name: name, State: state, Hint: hint + reason}, offered
 	})
 }
 
@@ -205,9 +213,6 @@ func (r *Room) Feature(name, hint string, offered bool, on func() (on bool, reas
 func (r *Room) Source(s func() gpu.Source) {
 	r.Sources = append(r.Sources, func() []gpu.Source { return []gpu.Source{s()} })
 }
-
-// Always is a feature that does not change.
-func Always(on bool) func() (bool, string) { return func() (bool, string) { return on, "" } }
 
 // Text is the reason of a feature that an error keeps off.
 func Text(err error) string {

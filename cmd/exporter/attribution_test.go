@@ -292,7 +292,7 @@ func sharedContainersNeverReadZero(t *testing.T) {
 		t.Errorf("allocation is %v", v)
 	}
 	verify(t, now.none("gpu_processes"), now.is(1, "gpu_exporter_feature", `feature="processes"`,
-		`state="locked"`))
+		`state="missing_permission"`))
 	device, hidden := sum(now.match("gpu_busy_seconds_total")),
 		sum(now.match("gpu_unattributed_busy_seconds_total", `reason="hidden"`))
 	if device == 0 || math.Abs(device-hidden) > 1 {

@@ -25,7 +25,7 @@ func (p *process) kmsgDown(tries float64, reason string) func(series) error {
 			err = fmt.Errorf("tried %v times", errs)
 		}
 		return all(err, s.is(0, "gpu_exporter_source_up", `source="kmsg"`), s.is(1, "gpu_exporter_feature", `feature="kernel_log"`,
-			`state="locked"`), bothUp(s))
+			`state="missing_permission"`), bothUp(s))
 	}
 }
 

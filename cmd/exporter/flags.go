@@ -122,12 +122,12 @@ func (c *config) flags(app *kingpin.Application) {
 		"10s").DurationVar(&c.Medium)
 	app.Flag("poll.slow", "Interval of the slow poll group: limits, modes, MIG layout, inventory.").Default(
 		"1m").DurationVar(&c.Slow)
-	app.Flag("poll.kubelet", "Interval of the PodResources queries. Events of pods, changes of the checkpoint and young "+
-		"allocations cause more; without them, containers that run for less are partly missed.").Default("10s").DurationVar(&c.KubeletPoll)
+	app.Flag("poll.kubelet", "Interval of the queries of the kubelet. A pod that starts or ends causes one at once where "+
+		"the exporter can see it (logs or checkpoint mounted); otherwise pods shorter than the interval may be missed.").Default("10s").DurationVar(&c.KubeletPoll)
 	app.Flag("call-deadline", "Timeout of a driver call, after which its GPU is marked as hung. Other GPUs are not "+
 		"affected.").Default("5s").DurationVar(&c.deadline)
 
-	app.Flag("container-limit", "Maximum number of containers, counted per GPU, that have series of their own (about "+
+	app.Flag("container-limit", "Maximum number of pairs of container and GPU that have series of their own (about "+
 		"fifteen each). The others are aggregated into pod=\"other\".").
 		Default(strconv.Itoa(account.DefaultAccounts)).IntVar(&c.accounts)
 }

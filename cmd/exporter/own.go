@@ -34,7 +34,7 @@ func kubelet(p *plan) (*rooms.Room, error) {
 		r.Watches = append(r.Watches, pods.Watch)
 	}
 	r.Feature("ownership", "Allocation of GPUs to pods: set --kubelet and mount the directory of the kubelet's PodResources "+
-		"socket. To Slurm jobs: set --slurm.job-mapping-dir.", true, func() (bool, string) { return p.Sampler.Resolver != nil, "" })
+		"socket. To Slurm jobs: set --slurm.job-mapping-dir.", true, false, func() (bool, string) { return p.Sampler.Resolver != nil, "" })
 	return r, nil
 }
 
@@ -62,15 +62,15 @@ func containers(p *plan) (*rooms.Room, error) {
 		return first
 	}
 	p.NoNumbers = finder.JobNumbers
-	r.Feature("processes", "Use of shared GPUs per container: run in the host's PID namespace.", true,
+	r.Feature("processes", "Use of shared GPUs per container: run in the host's PID namespace.", true, true,
 		func() (bool, string) { return p.NoProcesses() == nil, rooms.Text(p.NoProcesses()) })
 	r.Feature("process_names", "Pods of processes: enable the processes feature, and mount "+p.c.podLogs+" and "+p.c.containerLogs+
 		" read-only (only file names are read); or set --kubelet.checkpoint or --kubernetes.pods, which cover pods with one "+
-		"GPU container.", p.Kubelet, func() (bool, string) {
+		"GPU container.", p.Kubelet, true, func() (bool, string) {
 		return p.NoProcesses() == nil && (finder.LogNames() || p.c.checkpoint != "" || p.Pods.API != nil), ""
 	})
 	r.Feature("device_checkpoint", "GPUs of sharing schemes whose device IDs do not identify them, and pod UIDs: set "+
-		"--kubelet.checkpoint and mount its directory read-only.", p.Kubelet, rooms.Always(p.c.checkpoint != ""))
+		"--kubelet.checkpoint and mount its directory read-only.", p.Kubelet, p.c.checkpoint != "", nil)
 	return r, nil
 }
 

@@ -100,7 +100,7 @@ func metricSelection(p *plan) (*rooms.Room, error) {
 		missing = append(missing, "alerts that cannot fire: "+strings.Join(p.c.silenced, ", "))
 	}
 	r.Feature("metrics", "All metrics that the shipped alerts and dashboards read: set --metrics=default, and remove "+
-		"--no-collector.*, --metric-allowlist and --metric-denylist.", true, func() (bool, string) {
+		"--no-collector.*, --metric-allowlist and --metric-denylist.", true, false, func() (bool, string) {
 		return missing == nil, strings.Join(missing, "; ")
 	})
 	return r, nil

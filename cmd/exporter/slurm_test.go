@@ -81,7 +81,7 @@ func slurmWithoutTheRight(t *testing.T) {
 	verify(t, now.is(1<<30, "gpu_container_memory_used_bytes", `pod="user/1000"`),
 		now.is(2<<30, "gpu_container_memory_used_bytes", `pod="slurm/sEKNKTV3WPV500"`),
 		now.none("gpu_container_memory_used_bytes", `pod="slurm/43"`),
-		now.is(1, "gpu_exporter_feature", `feature="slurm_job_numbers"`, `state="locked"`),
+		now.is(1, "gpu_exporter_feature", `feature="slurm_job_numbers"`, `state="off"`),
 		now.none("gpu_allocation_ratio"))
 }
 

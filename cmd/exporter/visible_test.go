@@ -47,9 +47,9 @@ func TestGPUsThatContainersSee(t *testing.T) {
 func TestContainersAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	m := node(t, twoGPUs, visiblePods)
-	m.start().until(t, "locked, and no series", func(s series) error {
+	m.start().until(t, "off, and no series", func(s series) error {
 		return all(bothUp(s), s.none("gpu_container_visible"), s.none("gpu_exporter_source_up", `source="visible"`),
-			s.is(1, "gpu_exporter_feature", `feature="container_visible"`, `state="locked"`))
+			s.is(1, "gpu_exporter_feature", `feature="container_visible"`, `state="off"`))
 	})
 }
 
@@ -62,12 +62,12 @@ func TestDoctorOnVisibility(t *testing.T) {
 		procfs string
 		want   []string
 	}{
-		{nil, host, []string{"info     feature container_visible",
+		{nil, host, []string{"info     feature container_visible: off",
 			"add: --containers.visible; hostPID: true; securityContext: {capabilities: {drop: [ALL], add: [SYS_PTRACE]}"}},
 		{[]string{"--containers.visible"}, host, []string{"ok       feature container_visible: on", "ok       source visible",
 			"visible in    ml/train-0/main\n                ops/agent/main"}},
 		{[]string{"--containers.visible"}, "/nonexistent",
-			[]string{"info     feature container_visible: locked", "add: hostPID: true; securityContext"}},
+			[]string{"info     feature container_visible: missing permission", "add: hostPID: true; securityContext"}},
 	} {
 		m.Trees.Procfs = c.procfs
 		said, _ := m.doctor(c.flags...)

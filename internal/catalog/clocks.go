@@ -34,7 +34,7 @@ func clocks() Group {
 				func(s *gpu.Slow) map[gpu.Clock]gpu.Hertz { return s.DefaultClocks }).reads("clock_default_applications_graphics",
 				"clock_default_applications_memory"),
 			{Name: "gpu_clock_event_active", Type: StateSet, Scope: ScopeGPU,
-				Help:   "Reasons for which clocks are below their maximum at the last poll; 1 for each present reason.",
+				Help:   "Reasons that set the clocks at the last poll; 1 for each. idle and applications_clocks are no faults.",
 				Source: "nvmlDeviceGetCurrentClocksEventReasons", Labels: []string{"reason"},
 				Read: mediumGPU(func(m *gpu.Medium, emit gpuEmit) {
 					if mask, ok := m.ClockEvents.Get(); ok {
@@ -50,8 +50,7 @@ func clocks() Group {
 				Source: "nvmlDeviceGetPerformanceState",
 				Read:   medium(func(m *gpu.Medium) gpu.Opt[int] { return m.PState })},
 			{Name: "gpu_clock_event_reasons", Scope: ScopeGPU,
-				Help: "Reasons that set the clocks at the last poll, as NVML's bit mask; " +
-					"gpu_clock_limited_seconds_total counts the time.",
+				Help: "The reasons of gpu_clock_event_active as NVML's bit mask.",
 				Source: "nvmlDeviceGetCurrentClocksEventReasons",
 				Read:   medium(func(m *gpu.Medium) gpu.Opt[int] { return m.ClockEvents })},
 			{Name: "gpu_clock_limited_seconds_total", Scope: ScopeGPU,

@@ -28,7 +28,7 @@ func exporter() Group {
 						v.Build.GoVersion)
 				})},
 			{Name: "gpu_exporter_feature", Type: StateSet, Scope: ScopeExporter,
-				Help:   "State of an optional feature; 1 for the current state. The landing page shows how to enable it.",
+				Help:   "State of an optional feature: on, off (not requested) or missing_permission. The node page shows how to enable it.",
 				Labels: []string{"feature", "state"},
 				Read: node(func(v *gpu.View, emit gpuEmit) {
 					for _, f := range v.Features {

@@ -43,7 +43,7 @@ func faults() Group {
 		Title: "Errors",
 		Rows: []Family{
 			{Name: "gpu_xid_events_total", Scope: ScopeGPU,
-				Help: "XID errors by code.", Source: "nvmlEventSetWait and /dev/kmsg",
+				Help: "XID errors since the exporter started, by code.", Source: "nvmlEventSetWait and /dev/kmsg",
 				Labels: []string{"xid"},
 				Read: allGPUs(func(c *gpu.GPU, emit gpuEmit) {
 					for _, x := range c.XIDs {
@@ -83,11 +83,11 @@ func faults() Group {
 				Labels:  []string{"severity", "memory"},
 				Read:    ecc(func(e gpu.ECCCount) gpu.Opt[uint64] { return e.Lifetime })},
 			{Name: "gpu_remapped_rows_total", Scope: ScopeGPU,
-				Help: "Remapped memory rows, by cause.", Source: "nvmlDeviceGetRemappedRows",
+				Help: "Memory rows remapped in the lifetime of the GPU, by cause.", Source: "nvmlDeviceGetRemappedRows",
 				Labels: []string{"cause"},
 				Read:   cause(func(m *gpu.Medium) map[gpu.RemapCause]uint64 { return m.RemappedRows })},
 			{Name: "gpu_retired_pages_total", Scope: ScopeGPU,
-				Help: "Retired memory pages, by cause.", Source: "nvmlDeviceGetRetiredPages",
+				Help: "Memory pages retired in the lifetime of the GPU, by cause.", Source: "nvmlDeviceGetRetiredPages",
 				Labels: []string{"cause"},
 				Read:   cause(func(m *gpu.Medium) map[gpu.RemapCause]uint64 { return m.RetiredPages })},
 			{Name: "gpu_row_remap_pending", Scope: ScopeGPU,

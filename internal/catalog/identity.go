@@ -75,8 +75,8 @@ func identity() Group {
 					}
 				})},
 			{Name: "gpu_kubelet_healthy", Scope: ScopeGPU, Stability: Experimental,
-				Help: "Whether the kubelet finds the GPU's devices healthy; 0 if one that is allocated, or all that it offered, are no " +
-					"longer allocatable while others of the resource are.",
+				Help: "Whether the kubelet finds the GPU's devices healthy. 0: one that is allocated, or all that it offered, left " +
+					"the list of allocatable devices, in which others of the resource still are.",
 				Source: "kubelet PodResources, GetAllocatableResources and List", Offered: "GPUs offered by a device plugin",
 				Read: allGPUs(func(c *gpu.GPU, emit gpuEmit) { optFlag(emit, c.KubeletHealthy) })},
 			{Name: "gpu_last_read_timestamp_seconds", Scope: ScopeGPU,

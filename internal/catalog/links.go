@@ -66,7 +66,7 @@ func links() Group {
 				"NVML field 198; its 32-bit overflows are resolved by GPM metric 21", hopper,
 				func(a *gpu.Activity) gpu.Opt[float64] { return a.PCIeReceive }),
 			{Name: "gpu_pcie_replays_total", Scope: ScopeGPU,
-				Help: "PCIe replays (retransmitted packets).", Source: "nvmlDeviceGetPcieReplayCounter",
+				Help: "PCIe replays (retransmitted packets) since the driver was loaded.", Source: "nvmlDeviceGetPcieReplayCounter",
 				Read: medium(func(m *gpu.Medium) gpu.Opt[uint64] { return m.PCIeReplays })},
 			{Name: "gpu_nvlink_links", Scope: ScopeGPU,
 				Help: "NVLinks of the GPU, by state.", Source: "nvmlDeviceGetNvLinkState",
@@ -84,7 +84,7 @@ func links() Group {
 				"NVML field 204 or 139, scope all links", "",
 				func(a *gpu.Activity) gpu.Opt[float64] { return a.NVLinkReceive }),
 			{Name: "gpu_nvlink_errors_total", Scope: ScopeGPU,
-				Help:   "NVLink errors over all links of the GPU, by kind.",
+				Help:   "NVLink errors since the driver was loaded, over all links of the GPU, by kind.",
 				Source: "NVML link error fields, nvmlDeviceGetNvLinkErrorCounter",
 				Labels: []string{"kind"},
 				Read: mediumGPU(func(m *gpu.Medium, emit gpuEmit) {

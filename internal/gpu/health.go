@@ -143,18 +143,22 @@ type RejectedCount struct {
 	Count   uint64
 }
 
-// FeatureState is whether a feature works on this node.
+// FeatureState is whether a feature works on this node: the same word in the metric, on the node page and in doctor.
 type FeatureState string
 
-// On works. Locked is disabled by a missing permission. Unsupported cannot work on this node.
+// On works. Off was not asked for: no flag enables it. MissingPermission was asked for, or needs no flag, and a permission
+// or a mount that it needs is missing.
 const (
-	FeatureOn          FeatureState = "on"
-	FeatureLocked      FeatureState = "locked"
-	FeatureUnsupported FeatureState = "unsupported"
+	FeatureOn                FeatureState = "on"
+	FeatureOff               FeatureState = "off"
+	FeatureMissingPermission FeatureState = "missing_permission"
 )
 
 // FeatureStates lists them all.
-var FeatureStates = []FeatureState{FeatureOn, FeatureLocked, FeatureUnsupported}
+var FeatureStates = []FeatureState{FeatureOn, FeatureOff, FeatureMissingPermission}
+
+// String returns the state for a person.
+func (s FeatureState) String() string { return strings.ReplaceAll(string(s), "_", " ") }
 
 // Feature is a function that needs more than the default permissions, or particular hardware.
 type Feature struct {

@@ -57,7 +57,7 @@ func TestRoundOfAHealthyNode(t *testing.T) {
 		Sources:  func() []gpu.Source { return []gpu.Source{{Name: gpu.SourceKmsg, Up: true}} },
 		Calls:    func() []gpu.CallStats { return []gpu.CallStats{{Call: "nvmlInit"}} },
 		Features: func() []gpu.Feature {
-			return []gpu.Feature{{Name: "processes", State: gpu.FeatureLocked}}
+			return []gpu.Feature{{Name: "processes", State: gpu.FeatureMissingPermission}}
 		},
 	}, func(s *stand) {
 		v := s.step(6)

@@ -3,6 +3,7 @@ package web
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -25,8 +26,11 @@ type nodePage struct {
 // nodeLink is the path and name of another exposition, if there is one, and what it lacks.
 type nodeLink struct{ Path, Name, Note string }
 
-// lack is what some GPUs do not offer.
-type lack struct{ GPUs, Readings string }
+// Documentation is the link to the first page of the documentation.
+func (nodePage) Documentation() string { return catalog.Documentation + "README.md" }
+
+// lack is what has no value on the same GPUs for the same reason.
+type lack struct{ GPUs, Reason, Readings string }
 
 // count is a number at the top of the page.
 type count struct {
@@ -83,7 +87,7 @@ func newNodePage(v *gpu.View, compat nodeLink) nodePage {
 	}
 	var disabled []string
 	for _, f := range v.Features {
-		if f.State == gpu.FeatureLocked {
+		if f.State == gpu.FeatureMissingPermission {
 			disabled = append(disabled, strings.ReplaceAll(f.Name, "_", " "))
 		}
 	}
@@ -126,10 +130,7 @@ func pointer[T any](o gpu.Opt[T]) *T {
 
 // isAllocated reports whether any part of the GPU is allocated to the container.
 func isAllocated(v *gpu.View, uuid gpu.UUID, to gpu.Container) bool {
-	return slices.ContainsFunc(v.Allocations, func(a gpu.ContainerAllocation) bool {
-		return a.GPU == uuid &&
-			a.Container == to
-	})
+	return slices.ContainsFunc(v.Allocations, func(a gpu.ContainerAllocation) bool { return a.GPU == uuid && a.Container == to })
 }
 
 func allocations(v *gpu.View, uuid gpu.UUID, instance func(gpu.UUID) bool) []allocationRow {
@@ -194,31 +195,51 @@ func visibleIn(v *gpu.View, uuid gpu.UUID) []string {
 	return out
 }
 
-// lacks groups GPUs that lack the same readings.
-func lacks(v *gpu.View) []lack {
-	var out []lack
-	for _, n := range v.NotOffered {
-		name := string(n.GPU)
-		for i := range v.GPUs {
-			if v.GPUs[i].UUID == n.GPU && v.GPUs[i].Index >= 0 {
-				name = fmt.Sprint(v.GPUs[i].Index)
-				for _, u := range v.GPUs[i].Activity.Unmeasured {
-					n.Readings = slices.Concat(n.Readings, []string{u.Reading + " (" + u.Reason + ")"})
+// lacks lists each reading without a value once, with others that lack it on the same GPUs for the same reason.
+func lacks(v *gpu.View) (out []lack) {
+	var order []lack
+	of := map[lack][]string{}
+	add := func(g *gpu.GPU, reading, reason string) {
+		key, name := lack{Reason: inWords(reason), Readings: inWords(reading)}, string(g.UUID)
+		if g.Index >= 0 {
+			name = strconv.Itoa(g.Index)
+		}
+		if of[key] == nil {
+			order = append(order, key)
+		}
+		of[key] = append(of[key], name)
+	}
+	for i := range v.GPUs {
+		g := &v.GPUs[i]
+		for _, n := range v.NotOffered {
+			for _, r := range n.Readings {
+				if n.GPU == g.UUID {
+					add(g, r, "not supported by the GPU or its driver")
 				}
 			}
 		}
-		if len(n.Readings) == 0 {
-			continue
+		for _, u := range g.Activity.Unmeasured {
+			add(g, u.Reading, u.Reason)
 		}
-		readings := strings.Join(n.Readings, ", ")
-		if i := slices.IndexFunc(out, func(l lack) bool { return l.Readings == readings }); i >= 0 {
-			out[i].GPUs += ", " + name
+	}
+	for _, key := range order {
+		l := lack{strings.Join(of[key], ", "), key.Reason, key.Readings}
+		if i := slices.IndexFunc(out, func(o lack) bool { return o.GPUs == l.GPUs && o.Reason == l.Reason }); i >= 0 {
+			out[i].Readings += ", " + l.Readings
 		} else {
-			out = append(out, lack{name, readings})
+			out = append(out, l)
 		}
 	}
 	return out
 }
+
+// terms are written as NVIDIA writes them.
+var terms = strings.NewReplacer("c2c", "C2C", "ecc", "ECC", "edpp", "EDPp", "gpm", "GPM", "gpu", "GPU",
+	"gsp", "GSP", "inforom", "InfoROM", "jpeg", "JPEG", "mig", "MIG", "nvlink", "NVLink", "ofa", "OFA", "pcie", "PCIe",
+	"sram", "SRAM", "tpc", "TPC", "xid", "XID", "_", " ")
+
+// inWords returns an internal name for a person.
+func inWords(name string) string { return terms.Replace(name) }
 
 // issues lists what needs attention.
 func issues(v *gpu.View, g *gpu.GPU) []string {

@@ -44,7 +44,7 @@ func page(latest func() *gpu.View, compat nodeLink, logger *slog.Logger) http.Ha
 			}
 			var out bytes.Buffer
 			if err := parsed().Execute(&out, newNodePage(v, compat)); err != nil {
-				logger.Error("failed to render the landing page", "err", err)
+				logger.Error("failed to render the node page", "err", err)
 				fmt.Fprintf(&out, "failed to render the page: %v", err)
 			}
 			_, _ = io.WriteString(page, gpu.PrintableText(out.String()))

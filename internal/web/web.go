@@ -1,4 +1,4 @@
-// Package web serves the exporter's pages: /metrics, a landing page that shows this node, and the health endpoints. It
+// Package web serves the exporter's pages: /metrics, a page that shows this node, and the health endpoints. It
 // reads the latest View and nothing else: no request reaches the driver, the kubelet or a disk.
 package web
 

@@ -148,13 +148,15 @@ func TestConfigurationErrorIsOneLine(t *testing.T) {
 
 func TestGPUsWithTheSameLacksAreOneLine(t *testing.T) {
 	v := catalogtest.FullView()
-	lacks := []string{"fan_speed", "power_module"}
+	lacks := []string{"fan_speed", "nvlink_errors_symbol"}
 	v.GPUs[0].Activity.Unmeasured = nil
 	v.NotOffered = []gpu.NotOffered{{GPU: v.GPUs[0].UUID, Readings: lacks}, {GPU: v.GPUs[1].UUID, Readings: lacks},
 		{GPU: v.GPUs[2].UUID}}
 	if _, body := get(t, serve(t, v, nil), "/"); !strings.Contains(body,
-		`GPU 0, 1: <span class="dim">fan_speed, power_module</span>`) {
-		t.Error("the two GPUs are not one line")
+		`<td role="cell" data-l="GPU" class="n"><div>0, 1</div></td><td role="cell" data-l="Reason" class="state"><div>`+
+			`not supported by the GPU or its driver</div></td><td role="cell" data-l="Readings"><div class="dim">`+
+			`fan speed, NVLink errors symbol</div>`) || strings.Contains(body, ">2</div>") {
+		t.Error("the two GPUs are not one row")
 	}
 }
 
@@ -179,7 +181,7 @@ func TestUsersWithoutAllocation(t *testing.T) {
 		`<code>ml/other-0</code> <span class="dim">sh</span><br>` +
 			`<span class="warn">activity not measured; another GPU is allocated to it</span>`,
 		`<span class="dim">used by</span> <code>docker/&lt;b&gt;web</code><br><span class="dim">activity not measured</span>`,
-		`<b class="warn">1</b> used without allocation`, "Disabled (missing permission): processes. "} {
+		`<b class="warn">1</b> used without allocation`, "Missing permission: processes. "} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the page lacks %q", want)
 		}
@@ -189,7 +191,7 @@ func TestUsersWithoutAllocation(t *testing.T) {
 	}
 	v.Containers, v.Features = nil, nil
 	if _, body := get(t, serve(t, v, nil), "/"); strings.Contains(body, "used by") ||
-		strings.Contains(body, "Disabled") {
+		strings.Contains(body, "Missing permission") {
 		t.Error("a mismatch or a disabled feature is shown that does not exist")
 	}
 }
@@ -204,7 +206,7 @@ func TestCompatPageIsLinked(t *testing.T) {
 	ts := httptest.NewServer(s.Handler)
 	t.Cleanup(ts.Close)
 	if _, body := get(t, ts, "/"); !strings.Contains(body, `<a href="metrics/other">metrics as another 1.0</a>`) {
-		t.Error("the landing page has no link")
+		t.Error("the node page has no link")
 	}
 	if res, body := get(t, ts, "/metrics/other"); res.StatusCode != 200 || !strings.Contains(body, "\nOTHER 1\n") {
 		t.Errorf("%s\n%s", res.Status, body)

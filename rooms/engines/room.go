@@ -51,8 +51,7 @@ func New(flags *kingpin.Application) rooms.Part {
 		}
 		named := len(r.Loops) > 0
 		r.Feature("container_names", "Names of containers outside pods, docker/NAME instead of docker/ID: set --containers.socket "+
-			"and mount the socket; write access to it amounts to root on the node.", !p.Kubelet || named,
-			rooms.Always(named))
+			"and mount the socket; write access to it amounts to root on the node.", !p.Kubelet || named, named, nil)
 		return r, nil
 	}}
 }

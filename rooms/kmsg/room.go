@@ -24,7 +24,7 @@ func New(flags *kingpin.Application) rooms.Part {
 			r.Source(log.Source)
 		}
 		r.Feature("kernel_log", "XIDs that NVML does not report: set --path.kmsg and run privileged (the device cgroup denies "+
-			"/dev/kmsg otherwise).", true, func() (bool, string) { return state().Up, state().Message })
+			"/dev/kmsg otherwise).", true, path != "", func() (bool, string) { return state().Up, state().Message })
 		r.Fixes = map[string]rooms.Fix{gpu.SourceKmsg: {
 			"securityContext: {privileged: true} and /dev/kmsg mounted (chart: features.kernelLog=true); or disable it with --path.kmsg=",
 			"--privileged; or disable it with --path.kmsg=",

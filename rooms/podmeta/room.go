@@ -38,7 +38,7 @@ func New(flags *kingpin.Application) rooms.Part {
 		r := &rooms.Room{Fixes: map[string]rooms.Fix{"pod_metadata": {"--kubernetes.pods, and a ClusterRole with list and watch on " +
 			"pods (chart: features.podMetadata=true)"}}}
 		r.Feature("pod_metadata", "GPUs that schedulers record in annotations, and owners of pods: set --kubernetes.pods, with a "+
-			"token that may list and watch pods.", p.Kubelet, rooms.Always(on))
+			"token that may list and watch pods.", p.Kubelet, on, nil)
 		return r, nil
 	}}
 }

@@ -33,7 +33,7 @@ func New(flags *kingpin.Application) rooms.Part {
 		}
 		p.Finder.JobNumbers = numbers
 		r.Feature("slurm_job_numbers", "Numbers of Slurm jobs whose cgroups contain a SLUID: set --slurm.job-numbers, the host's PID "+
-			"namespace and the capability SYS_PTRACE.", !p.Kubelet || dir != "" || numbers, func() (bool, string) {
+			"namespace and the capability SYS_PTRACE.", !p.Kubelet || dir != "" || numbers, numbers, func() (bool, string) {
 			if !numbers {
 				return false, ""
 			}

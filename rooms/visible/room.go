@@ -29,7 +29,7 @@ func New(flags *kingpin.Application) rooms.Part {
 			r.Source(scanner.Source)
 		}
 		r.Feature("container_visible", "GPUs visible in each container: set --containers.visible, the host's PID namespace and the "+
-			"capability SYS_PTRACE.", true, func() (bool, string) {
+			"capability SYS_PTRACE.", true, on, func() (bool, string) {
 			if s := state(); s.Up || on {
 				return s.Up, s.Message
 			}

@@ -1,4 +1,4 @@
-// Package browser_test loads the landing page in Chromium.
+// Package browser_test loads the node page in Chromium.
 package browser_test
 
 import (

@@ -88,7 +88,7 @@ func FullView() *gpu.View {
 			Errors:   []gpu.CodeCount{{Code: "GPU_IS_LOST", Count: 2}}}},
 		Accounts: gpu.Some(gpu.Accounts{Own: 2, Limit: 1000}),
 		Panics:   gpu.Some(uint64(1)), Rejected: []gpu.RejectedCount{{Reading: "utilization", Count: 1}},
-		Features: []gpu.Feature{{Name: "processes", State: gpu.FeatureLocked, Hint: "Set hostPID: true."}},
+		Features: []gpu.Feature{{Name: "processes", State: gpu.FeatureMissingPermission, Hint: "Set hostPID: true."}},
 		Paused:   []gpu.Pause{{Reason: "mig_change"}},
 	}
 }

@@ -130,13 +130,13 @@ func (n *node) pollDuration(t stamp, slot uint64, typical time.Duration) time.Du
 func features(hidden bool) []gpu.Feature {
 	processes := gpu.FeatureOn
 	if hidden {
-		processes = gpu.FeatureLocked
+		processes = gpu.FeatureMissingPermission
 	}
 	return []gpu.Feature{
 		{Name: "ownership", State: gpu.FeatureOn}, {Name: "processes", State: processes, Hint: "Set hostPID: true."},
-		{Name: "process_names", State: processes}, {Name: "device_checkpoint", State: gpu.FeatureLocked},
-		{Name: "pod_metadata", State: gpu.FeatureOn}, {Name: "container_visible", State: gpu.FeatureLocked},
-		{Name: "kernel_log", State: gpu.FeatureLocked},
+		{Name: "process_names", State: processes}, {Name: "device_checkpoint", State: gpu.FeatureOff},
+		{Name: "pod_metadata", State: gpu.FeatureOn}, {Name: "container_visible", State: gpu.FeatureOff},
+		{Name: "kernel_log", State: gpu.FeatureOff},
 	}
 }
 
