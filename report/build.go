@@ -86,8 +86,7 @@ func Build(ctx context.Context, api API, opt Options) (*document.Document, error
 		doc.Workloads = append(doc.Workloads, f.row)
 		doc.Advice = append(doc.Advice, f.advice...)
 	}
-	doc.Advice = slices.Concat(doc.Advice, a.fix(fleet, seen), a.consolidate(fleet, groups, found),
-		a.geometry(use, groups))
+	doc.Advice = slices.Concat(doc.Advice, a.fix(fleet, seen), a.consolidate(fleet, groups, found), a.geometry(use, groups))
 	doc.Check(rows, r.has[metric.RawUnattributed], !opt.DCGM)
 	r.addNotes(doc, fleet, versions)
 	doc.Notes, doc.PartialReasons = r.notes, r.partial

@@ -24,8 +24,7 @@ func exporter() Group {
 			{Name: "gpu_exporter_build_info", Scope: ScopeExporter,
 				Help: "Version of the exporter.", Labels: []string{"version", "revision", "goversion"},
 				Read: node(func(v *gpu.View, emit gpuEmit) {
-					emit(1, v.Build.Version, v.Build.Revision,
-						v.Build.GoVersion)
+					emit(1, v.Build.Version, v.Build.Revision, v.Build.GoVersion)
 				})},
 			{Name: "gpu_exporter_feature", Type: StateSet, Scope: ScopeExporter,
 				Help:   "State of an optional feature: on, off (not requested) or missing_permission. The node page shows how to enable it.",

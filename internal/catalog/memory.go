@@ -4,8 +4,7 @@ import "github.com/gpu-exporter/gpu-exporter/internal/gpu"
 
 func memory() Group {
 	bytes := func(name, help, source, offered string, field func(*gpu.Medium) gpu.Opt[gpu.Bytes]) Family {
-		return Family{Name: name, Scope: ScopeGPU,
-			Help: help, Source: source, Offered: offered, Read: medium(field)}
+		return Family{Name: name, Scope: ScopeGPU, Help: help, Source: source, Offered: offered, Read: medium(field)}
 	}
 	device := func(part func(gpu.Memory) gpu.Opt[gpu.Bytes]) func(*gpu.Medium) gpu.Opt[gpu.Bytes] {
 		return func(m *gpu.Medium) gpu.Opt[gpu.Bytes] {

@@ -4,12 +4,10 @@ import "github.com/gpu-exporter/gpu-exporter/internal/gpu"
 
 func power() Group {
 	now := func(name, help, source, offered string, field func(*gpu.Fast) gpu.Opt[gpu.Watts]) Family {
-		return Family{Name: name, Scope: ScopeGPU,
-			Help: help, Source: source, Offered: offered, Read: fast(field)}
+		return Family{Name: name, Scope: ScopeGPU, Help: help, Source: source, Offered: offered, Read: fast(field)}
 	}
 	limit := func(name, help, source string, field func(*gpu.Slow) gpu.Opt[gpu.Watts]) Family {
-		return Family{Name: name, Scope: ScopeGPU,
-			Help: help, Source: source, Read: slow(field)}
+		return Family{Name: name, Scope: ScopeGPU, Help: help, Source: source, Read: slow(field)}
 	}
 	return Group{
 		Name:  "power",

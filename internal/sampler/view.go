@@ -175,8 +175,7 @@ func (s *Sampler) notes() []string {
 	failure := s.driverError()
 	switch {
 	case s.paused():
-		add("%s; readings resume in at most %s.", st.message,
-			(st.pausedUntil - s.clock).Round(time.Second))
+		add("%s; readings resume in at most %s.", st.message, (st.pausedUntil - s.clock).Round(time.Second))
 	case st.op != "" && s.o.Watch().Sub(st.opStarted) >= s.o.Deadline:
 		add("The driver hangs: %s. Check the kernel log for XIDs and hung tasks; restarting the exporter does not "+
 			"help.", failure)

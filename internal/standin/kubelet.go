@@ -264,8 +264,7 @@ func (k *Kubelet) Stop(ctx context.Context) error {
 }
 
 // intercept counts each call and applies the faults that are common to all.
-func (k *Kubelet) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any,
-	error) {
+func (k *Kubelet) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	// "/v1.PodResourcesLister/List"
 	service, method, _ := strings.Cut(strings.TrimPrefix(info.FullMethod, "/"), "/")
 	version, _, _ := strings.Cut(service, ".")
@@ -316,8 +315,7 @@ type kubeletV1 struct {
 }
 
 // List implements the service.
-func (s kubeletV1) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse,
-	error) {
+func (s kubeletV1) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
 	pods, fault, err := s.k.list()
 	if err != nil {
 		return nil, err
@@ -442,8 +440,7 @@ func (s kubeletAlpha) List(context.Context, *podresourcesalpha.ListPodResourcesR
 		for _, container := range pod.Containers {
 			c := &podresourcesalpha.ContainerResources{Name: container.Name}
 			for _, d := range container.Devices {
-				c.Devices = append(c.Devices, &podresourcesalpha.ContainerDevices{ResourceName: d.Resource,
-					DeviceIds: d.IDs})
+				c.Devices = append(c.Devices, &podresourcesalpha.ContainerDevices{ResourceName: d.Resource, DeviceIds: d.IDs})
 			}
 			p.Containers = append(p.Containers, c)
 		}

@@ -33,8 +33,7 @@ func WriteTrees(dir string, s *scenario.Scenario, n KubeletNode) (Trees, error) 
 		w.file(filepath.Join(device, "vendor"), "0x10de\n")
 		w.file(filepath.Join(device, "class"), "0x030200\n")
 		w.file(filepath.Join(device, "numa_node"), "0\n")
-		w.link(filepath.Join("..", "..", "..", "..", "bus", "pci", "drivers", "nvidia"),
-			filepath.Join(device, "driver"))
+		w.link(filepath.Join("..", "..", "..", "..", "bus", "pci", "drivers", "nvidia"), filepath.Join(device, "driver"))
 	}
 	w.link(hostPIDNamespace, filepath.Join(t.Procfs, "self", "ns", "pid"))
 	placed := map[int]bool{}

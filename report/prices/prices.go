@@ -73,8 +73,7 @@ func Parse(text []byte) (*List, error) {
 	for i := range p.GPUs {
 		c := &p.GPUs[i]
 		if _, err := path.Match(c.Model, ""); c.Model == "" || err != nil {
-			return nil, fmt.Errorf("gpus[%d]: model %q must be the name in gpu_info or a pattern such as \"*H100*\"", i,
-				c.Model)
+			return nil, fmt.Errorf("gpus[%d]: model %q must be the name in gpu_info or a pattern such as \"*H100*\"", i, c.Model)
 		}
 		for _, pattern := range append(slices.Collect(maps.Values(c.Labels)), c.NodePool, c.Cluster) {
 			if _, err := path.Match(pattern, ""); err != nil {

@@ -254,8 +254,7 @@ func oneLine(s string) string {
 }
 
 // fetch makes a request and its retries. The buffer is valid until release is called.
-func (c *Client) fetch(ctx context.Context, method, path string, form url.Values) (_ *bytes.Buffer, release func(),
-	err error) {
+func (c *Client) fetch(ctx context.Context, method, path string, form url.Values) (_ *bytes.Buffer, release func(), err error) {
 	select {
 	case c.slots <- struct{}{}:
 	case <-ctx.Done():
@@ -293,8 +292,7 @@ func (c *Client) fetch(ctx context.Context, method, path string, form url.Values
 }
 
 // attempt makes a request once. With an error it returns the minimum delay before a retry.
-func (c *Client) attempt(ctx context.Context, method, path string, form url.Values, buf *bytes.Buffer) (time.Duration,
-	error) {
+func (c *Client) attempt(ctx context.Context, method, path string, form url.Values, buf *bytes.Buffer) (time.Duration, error) {
 	if c.cfg.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, c.cfg.Timeout)
@@ -360,8 +358,7 @@ func (c *Client) unreachable(err error) (time.Duration, error) {
 		return 0, fmt.Errorf("%s did not respond within %s: raise --prometheus.timeout or lower --prometheus.chunk",
 			c.Where(), c.cfg.Timeout)
 	case errors.As(err, new(x509.UnknownAuthorityError)):
-		return 0, fmt.Errorf("the certificate of %s is signed by an unknown authority: set --prometheus.ca-file",
-			c.Where())
+		return 0, fmt.Errorf("the certificate of %s is signed by an unknown authority: set --prometheus.ca-file", c.Where())
 	}
 	var urlErr *url.Error
 	if errors.As(err, &urlErr) {

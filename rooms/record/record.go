@@ -153,8 +153,7 @@ func recordNode(ctx context.Context, c *recordConfig, stderr io.Writer) ([]byte,
 		Date:    time.Now().UTC().Format(time.RFC3339),
 		Program: fmt.Sprintf("gpu-exporter %s (%s)", cmp.Or(version.Version, "unknown"), version.GetRevision()),
 		Observing: func() {
-			fmt.Fprintf(stderr, "gpu-exporter %s: observing the GPUs for %v\n", recordCommand,
-				c.duration)
+			fmt.Fprintf(stderr, "gpu-exporter %s: observing the GPUs for %v\n", recordCommand, c.duration)
 		}})
 	if closeErr := session.Close(); err == nil && closeErr != nil {
 		err = closeErr

@@ -7,7 +7,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -28,8 +27,8 @@ DCGM_FI_DEV_GPU_TEMP{gpu="1",UUID="%[2]s",pci_bus_id="00000000:2A:00.0",device="
 	`Hostname="%[3]s",DCGM_FI_DRIVER_VERSION="580.105.08"} 40
 `
 
-// pod is a pod of the DaemonSet, as Prometheus finds it: the operator's ServiceMonitor adds the pod's own labels.
-type pod struct{ address, node, name string }
+// pod is a pod of the DaemonSet, as Prometheus finds it.
+type pod struct{ address, node string }
 
 // An image that is swapped under a running Prometheus, node by node, into dcgm-exporter's DaemonSet and back: at every moment the
 // metrics of this exporter, and of dcgm-exporter's by GPU, have each GPU once, and before and after the swap everything has. Prometheus
@@ -40,21 +39,16 @@ func TestSwap(t *testing.T) {
 	const nodes, gpus = 3, 2
 	dir := t.TempDir()
 	collectors := filepath.Join(servers.Root(t), "internal", "catalog", "compat", "testdata", "collectors", "dcp-metrics-included.csv")
-	var machines []*machine.Node
-	old := make([]*httptest.Server, nodes)
-	starts := make([]func() (*httptest.Server, pod), nodes)
-	pods := make([]pod, nodes)
+	machines, starts, pods := make([]*machine.Node, nodes), make([]func() pod, nodes), make([]pod, nodes)
 	for i := range nodes {
 		text := func(s string) string {
 			return strings.NewReplacer("aaaaaaaa", fmt.Sprintf("aaaaaaa%d", i), "bbbbbbbb", fmt.Sprintf("bbbbbbb%d", i)).Replace(s)
 		}
 		m := machine.Parse(t, text(machine.TwoGPUs), text(machine.TwoPods))
 		m.Name = fmt.Sprintf("node-%d", i)
-		machines = append(machines, m)
+		machines[i] = m
 		page := fmt.Sprintf(theirs, text(machine.GPUA), text(machine.GPUB), m.Name)
-		generation := 0
-		starts[i] = func() (*httptest.Server, pod) {
-			generation++
+		starts[i] = func() pod {
 			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.URL.Path != "/metrics" {
 					http.NotFound(w, r) // dcgm-exporter has no other page of metrics
@@ -64,19 +58,17 @@ func TestSwap(t *testing.T) {
 				fmt.Fprint(w, page)
 			}))
 			t.Cleanup(s.Close)
-			return s, pod{strings.TrimPrefix(s.URL, "http://"), m.Name, fmt.Sprintf("nvidia-dcgm-exporter-%d-%d", i, generation)}
+			return pod{strings.TrimPrefix(s.URL, "http://"), m.Name}
 		}
-		old[i], pods[i] = starts[i]()
+		pods[i] = starts[i]()
 	}
 	targets := filepath.Join(dir, "targets.json")
 	announce := func() {
 		t.Helper()
 		var list []any
 		for _, p := range pods {
-			if p.address != "" {
-				list = append(list, map[string]any{"targets": []string{p.address},
-					"labels": map[string]string{"__meta_kubernetes_pod_node_name": p.node, "__meta_kubernetes_pod_name": p.name}})
-			}
+			list = append(list, map[string]any{"targets": []string{p.address},
+				"labels": map[string]string{"__meta_kubernetes_pod_node_name": p.node}})
 		}
 		text, err := json.Marshal(list)
 		must.OK(t, err)
@@ -89,8 +81,6 @@ func TestSwap(t *testing.T) {
 scrape_configs:
 - job_name: nvidia-dcgm-exporter # as the operator's ServiceMonitor: honorLabels is false there
   file_sd_configs: [{files: [`+targets+`]}]
-  relabel_configs:
-  - {source_labels: [__meta_kubernetes_pod_name], target_label: pod}
 - job_name: gpu-exporter # as the chart's monitor with exporter.enabled=false
   metrics_path: /metrics/gpu
   honor_labels: true
@@ -114,18 +104,15 @@ scrape_configs:
 		return got[0].Points[0].Value
 	}
 	const plain = "count(DCGM_FI_DEV_GPU_TEMP)"
-	once := []string{"count(max by (UUID) (DCGM_FI_DEV_GPU_TEMP))", "count(gpu_device_up)", "max(count by (uuid) (gpu_device_up))",
-		"sum(gpu_allocation_ratio)"}
-	look := func() {
-		t.Helper()
-		for _, q := range append(once, plain) {
-			most[q] = max(most[q], value(q))
-		}
-	}
+	once := map[string]float64{"count(max by (UUID) (DCGM_FI_DEV_GPU_TEMP))": nodes * gpus, "count(gpu_device_up)": nodes * gpus,
+		"max(count by (uuid) (gpu_device_up))": 1, "sum(gpu_allocation_ratio)": nodes}
 	settled := func(what string, theirs, ours float64) {
 		t.Helper()
 		servers.Until(t, what, func() error {
-			look()
+			for q := range once {
+				most[q] = max(most[q], value(q))
+			}
+			most[plain] = max(most[plain], value(plain))
 			if a, b := value(plain), value("count(gpu_device_up)"); a != theirs || b != ours {
 				return fmt.Errorf("%v GPUs by dcgm-exporter's names, want %v; %v by this exporter's, want %v", a, theirs, b, ours)
 			}
@@ -142,28 +129,22 @@ scrape_configs:
 			"DCGM_POD_RESOURCES_KUBELET_SOCKET="+m.Socket, "GPU_EXPORTER_NVML_LIBRARY="+m.Library,
 			"GPU_EXPORTER_PATH_SYSFS="+m.Trees.Sysfs, "GPU_EXPORTER_PATH_PROCFS="+m.Trees.Procfs, "GPU_EXPORTER_PATH_KMSG=")})
 		// The worst case: no scrape between the end of the old pod and the discovery of the new one.
-		pods[i].address, pods[i].name = at, "swapped-"+strconv.Itoa(i)
+		pods[i].address = at
 		announce()
 		settled(m.Name+" swapped", nodes*gpus, float64((i+1)*gpus))
-		old[i].Close()
 	}
 	for i, m := range machines {
-		_, pods[i] = starts[i]()
+		pods[i] = starts[i]()
 		announce()
 		settled(m.Name+" swapped back", nodes*gpus, float64((nodes-1-i)*gpus))
 		running[i].Stop()
 	}
-	for _, q := range once {
-		want := map[bool]float64{true: nodes * gpus, false: 1}[strings.HasPrefix(q, "count(")]
-		if strings.HasPrefix(q, "sum(") {
-			want = nodes
-		}
-		if most[q] != want {
-			t.Errorf("%s was %v at one moment, want %v at most", q, most[q], want)
+	for q, limit := range once {
+		if most[q] != limit {
+			t.Errorf("%s was %v at one moment, want %v at most", q, most[q], limit)
 		}
 	}
-	if plainly := most[plain]; plainly > (nodes+1)*gpus {
-		t.Errorf("%s was %v: more than one node counted twice", plain, plainly)
+	if most[plain] > (nodes+1)*gpus {
+		t.Errorf("%s was %v: more than one node counted twice", plain, most[plain])
 	}
-	t.Logf("at most: %v", most)
 }

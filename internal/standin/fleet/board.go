@@ -48,8 +48,7 @@ func sensorLimits(shutdown, slowdown, operating, memory gpu.Celsius) []gpu.Tempe
 		{Sensor: gpu.SensorGPU, Limit: gpu.LimitMaxOperating, Value: operating},
 	}
 	if memory > 0 {
-		out = append(out, gpu.TemperatureThreshold{Sensor: gpu.SensorMemory, Limit: gpu.LimitMaxOperating,
-			Value: memory})
+		out = append(out, gpu.TemperatureThreshold{Sensor: gpu.SensorMemory, Limit: gpu.LimitMaxOperating, Value: memory})
 	}
 	return out
 }

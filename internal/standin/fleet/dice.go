@@ -55,8 +55,7 @@ func (s span[T]) draw(r *rand.Rand) T { return s.low + T(r.Float64()*float64(s.h
 // uid formats a number as the UID of a Kubernetes object.
 func uid(h uint64) string {
 	l := mix(h)
-	return fmt.Sprintf("%08x-%04x-4%03x-%04x-%012x", h>>32, h>>16&0xffff, h&0xfff, 0x8000|l>>48&0x3fff,
-		l&0xffffffffffff)
+	return fmt.Sprintf("%08x-%04x-4%03x-%04x-%012x", h>>32, h>>16&0xffff, h&0xfff, 0x8000|l>>48&0x3fff, l&0xffffffffffff)
 }
 
 // suffix formats a number as the suffix of a generated name, in the letters that Kubernetes uses.

@@ -169,8 +169,7 @@ func KubeFamilies() []KubeFamily {
 		emit(float64(4*p.count), "container", p.container, "node", p.node, "resource", "cpu", "unit", "core")
 	}
 	return []KubeFamily{
-		{Name: "kube_job_owner", Help: "Information about the Job's owner.",
-			read: owners("Job", "job_name", "CronJob")},
+		{Name: "kube_job_owner", Help: "Information about the Job's owner.", read: owners("Job", "job_name", "CronJob")},
 		{Name: "kube_namespace_labels", Help: "Kubernetes labels converted to Prometheus labels.",
 			read: func(k *kube, emit KubeEmit) {
 				for i, ns := range k.namespaces {
@@ -258,8 +257,7 @@ func KubeFamilies() []KubeFamily {
 					if kind == "hard" {
 						value = quota(ns, len(k.nodes))
 					}
-					emit(value, "resourcequota", "gpus", "namespace", ns, "resource", "requests.nvidia.com/gpu", "type",
-						kind)
+					emit(value, "resourcequota", "gpus", "namespace", ns, "resource", "requests.nvidia.com/gpu", "type", kind)
 				}
 			}
 		}},

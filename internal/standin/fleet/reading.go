@@ -94,8 +94,7 @@ func (c *device) medium(p *place, t stamp, now load, mean float64) *gpu.Medium {
 				Memory: gpu.Some(gpu.Memory{Total: total, Used: u, Free: total - u, Reserved: gpu.Some(gpu.Bytes(0))})})
 		}
 	}
-	m.Memory = gpu.Some(gpu.Memory{Total: b.memory, Used: used, Free: b.memory - b.reserved - used,
-		Reserved: gpu.Some(b.reserved)})
+	m.Memory = gpu.Some(gpu.Memory{Total: b.memory, Used: used, Free: b.memory - b.reserved - used, Reserved: gpu.Some(b.reserved)})
 	celsius := b.idleCelsius + (b.busyCelsius-b.idleCelsius)*mean
 	clock := b.graphics
 	if p.faultOf(FaultThermal, t) != nil && now.total > 0 {
@@ -178,8 +177,7 @@ func (c *device) errors(p *place, t stamp, m *gpu.Medium) {
 			n, u = corrected, uncorrected
 		}
 		m.ECC = append(m.ECC,
-			gpu.ECCCount{Severity: gpu.ECCCorrected, Memory: where, Volatile: gpu.Some(n),
-				Lifetime: gpu.Some(n + lifetime)},
+			gpu.ECCCount{Severity: gpu.ECCCorrected, Memory: where, Volatile: gpu.Some(n), Lifetime: gpu.Some(n + lifetime)},
 			gpu.ECCCount{Severity: gpu.ECCUncorrected, Memory: where, Volatile: gpu.Some(u), Lifetime: gpu.Some(u)})
 	}
 	m.PCIeReplays = gpu.Some(c.id >> 8 % 4)

@@ -108,8 +108,7 @@ func (a *workloadTotals) finish() {
 }
 
 // truth adds up one cycle of a rack.
-func (r *racked) truth(f *Fleet, p *plan, begin, end stamp, totals *[states]float64,
-	found map[*workload]*workloadTotals) {
+func (r *racked) truth(f *Fleet, p *plan, begin, end stamp, totals *[states]float64, found map[*workload]*workloadTotals) {
 	find := func(of *pod) *workloadTotals {
 		acc := found[of.of]
 		if acc == nil {
@@ -136,8 +135,7 @@ func (r *racked) truth(f *Fleet, p *plan, begin, end stamp, totals *[states]floa
 			attributable := pl.measured() && !pl.hidden()
 			pl.all = true
 			// Idle time depends on the time before: begin an hour earlier and subtract it.
-			t := &counters{at: max(p.from, begin-hour), started: p.from,
-				instances: make([]sums, len(node.gpus[c].layout))}
+			t := &counters{at: max(p.from, begin-hour), started: p.from, instances: make([]sums, len(node.gpus[c].layout))}
 			pl.advance(t, begin, nil)
 			before := t.states
 			pl.advance(t, end, func(d usage) {

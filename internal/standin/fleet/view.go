@@ -42,14 +42,10 @@ func (n *node) view(p *plan, np *nodePlan, t stamp, all []*counters) *gpu.View {
 			GoVersion: "go1.26"},
 		System: gpu.Some(np.release.system), Devices: map[gpu.DeviceState]int{}, Ownership: true,
 		PollGroups: []gpu.PollHealth{
-			{PollGroup: gpu.PollFast, Interval: 2 * time.Second,
-				Duration: gpu.Some(n.pollDuration(t, 1, 4*time.Millisecond))},
-			{PollGroup: gpu.PollMedium, Interval: 10 * time.Second,
-				Duration: gpu.Some(n.pollDuration(t, 2, 9*time.Millisecond))},
-			{PollGroup: gpu.PollSlow, Interval: time.Minute,
-				Duration: gpu.Some(n.pollDuration(t, 3, 16*time.Millisecond))},
-			{PollGroup: gpu.PollKubelet, Interval: 10 * time.Second,
-				Duration: gpu.Some(n.pollDuration(t, 4, 3*time.Millisecond))},
+			{PollGroup: gpu.PollFast, Interval: 2 * time.Second, Duration: gpu.Some(n.pollDuration(t, 1, 4*time.Millisecond))},
+			{PollGroup: gpu.PollMedium, Interval: 10 * time.Second, Duration: gpu.Some(n.pollDuration(t, 2, 9*time.Millisecond))},
+			{PollGroup: gpu.PollSlow, Interval: time.Minute, Duration: gpu.Some(n.pollDuration(t, 3, 16*time.Millisecond))},
+			{PollGroup: gpu.PollKubelet, Interval: 10 * time.Second, Duration: gpu.Some(n.pollDuration(t, 4, 3*time.Millisecond))},
 		},
 		Features: features(n.rack.pool.Hidden),
 		Paused:   []gpu.Pause{{Reason: "mig_change"}},
@@ -273,8 +269,7 @@ func activity(pl *place, s *counters, t stamp) gpu.Activity {
 	}
 	since := (t - s.started).seconds()
 	if b.profiled {
-		a.PCIeTransmit, a.PCIeReceive = gpu.Some(since*5e5+s.dev.busy*b.pcieRate),
-			gpu.Some(since*6e5+s.dev.busy*b.pcieRate*2)
+		a.PCIeTransmit, a.PCIeReceive = gpu.Some(since*5e5+s.dev.busy*b.pcieRate), gpu.Some(since*6e5+s.dev.busy*b.pcieRate*2)
 	} else {
 		a.Unmeasured = []gpu.Unmeasured{{Reading: "pcie_bytes", Reason: "counter_overflow"}}
 	}
@@ -303,10 +298,8 @@ func activity(pl *place, s *counters, t stamp) gpu.Activity {
 
 func profiled(a *gpu.Activity, b *board, s *sums) {
 	a.Profiled = gpu.Some(countedSeconds(s.observed))
-	a.SMActive, a.SMOccupancy = gpu.Some(countedSeconds(s.busy*b.gpmSM)),
-		gpu.Some(countedSeconds(s.busy*b.gpmOccupancy))
-	a.TensorActive, a.DRAMActive = gpu.Some(countedSeconds(s.heavy*b.gpmTensor)),
-		gpu.Some(countedSeconds(s.heavy*b.gpmDRAM))
+	a.SMActive, a.SMOccupancy = gpu.Some(countedSeconds(s.busy*b.gpmSM)), gpu.Some(countedSeconds(s.busy*b.gpmOccupancy))
+	a.TensorActive, a.DRAMActive = gpu.Some(countedSeconds(s.heavy*b.gpmTensor)), gpu.Some(countedSeconds(s.heavy*b.gpmDRAM))
 }
 
 // unattributed is what no container accounts for.
@@ -314,8 +307,7 @@ func (p *place) unattributed(s *counters, t stamp, m *gpu.Medium) []gpu.Unattrib
 	visible := !p.rack.pool.Hidden
 	var out []gpu.Unattributed
 	if visible {
-		out = append(out, gpu.Unattributed{Reason: gpu.UnattributedDriver,
-			Memory: gpu.Some(p.unattributedMemory(t, m))})
+		out = append(out, gpu.Unattributed{Reason: gpu.UnattributedDriver, Memory: gpu.Some(p.unattributedMemory(t, m))})
 	}
 	for i, reason := range reasons {
 		if !visible && (reason == gpu.UnattributedHost || reason == gpu.UnattributedUnresolved ||

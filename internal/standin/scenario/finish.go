@@ -176,8 +176,7 @@ func (p *parser) addMIGEvents() {
 	for _, c := range p.s.GPUs {
 		for _, l := range c.layouts {
 			if l.at > 0 {
-				p.s.events = append(p.s.events, event{at: l.at, dev: c.Index, kind: eventMIGChange, gi: 1<<32 - 1,
-					ci: 1<<32 - 1})
+				p.s.events = append(p.s.events, event{at: l.at, dev: c.Index, kind: eventMIGChange, gi: 1<<32 - 1, ci: 1<<32 - 1})
 			}
 		}
 	}

@@ -87,8 +87,7 @@ func (st stall) flat(b *bytes.Buffer, owner int) {
 }
 
 func (a answer) flat(b *bytes.Buffer, owner int) {
-	fmt.Fprintf(b, "answer %d %d %s %d %d %d", owner, a.at, a.key, a.value.code, a.value.valueType,
-		len(a.value.components))
+	fmt.Fprintf(b, "answer %d %d %s %d %d %d", owner, a.at, a.key, a.value.code, a.value.valueType, len(a.value.components))
 	for _, c := range a.value.components {
 		b.WriteString(" " + c.flat())
 	}

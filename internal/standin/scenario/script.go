@@ -119,8 +119,7 @@ func (p *parser) atGPU(at time.Duration, c *GPUBlock, tokens []token) error {
 			return fmt.Errorf("expected an answer of a gpu, found %s, which concerns none", k.name)
 		}
 		for _, name := range names {
-			c.scripts = append(c.scripts, scriptLine{position: p.pos, key: k, answer: answer{at: at, key: name},
-				back: true})
+			c.scripts = append(c.scripts, scriptLine{position: p.pos, key: k, answer: answer{at: at, key: name}, back: true})
 		}
 		return nil
 	}

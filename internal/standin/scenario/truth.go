@@ -375,8 +375,7 @@ func (s *Scenario) variable(c *GPU, name string, at time.Duration) float64 {
 	case "process_memory":
 		return float64(truth.Allocated(at))
 	case "temperature":
-		return c.model.idleCelsius + (c.model.busyCelsius-c.model.idleCelsius)*float64(truth.Utilization(at,
-			10*time.Second))
+		return c.model.idleCelsius + (c.model.busyCelsius-c.model.idleCelsius)*float64(truth.Utilization(at, 10*time.Second))
 	}
 	return 0
 }

@@ -206,8 +206,7 @@ func parseTerm(part string) (term, error) {
 		}
 		f, err := parseNumber(factor)
 		if err != nil {
-			return term{}, fmt.Errorf("expected numbers and variables (%s), found %q",
-				strings.Join(variables[1:], ", "), factor)
+			return term{}, fmt.Errorf("expected numbers and variables (%s), found %q", strings.Join(variables[1:], ", "), factor)
 		}
 		t.factor *= f
 	}

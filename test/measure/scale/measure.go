@@ -217,8 +217,7 @@ func (m *measurement) rules(ctx context.Context) {
 		m.Groups = append(m.Groups, *g)
 	}
 	slices.SortFunc(m.Groups, func(a, b Group) int {
-		return cmp.Or(cmp.Compare(b.Mean, a.Mean),
-			strings.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(b.Mean, a.Mean), strings.Compare(a.Name, b.Name))
 	})
 	for _, r := range m.Rules {
 		if r.Failed != "" {
