@@ -15,11 +15,13 @@ func TestRoundTrip(t *testing.T) {
 	now = now.Add(1500 * time.Millisecond)
 	w.Add(2, "nvmlDeviceGetPowerUsage", nil, "SUCCESS", 345000, 3*time.Millisecond)
 	w.Add(-1, "nvmlDeviceGetName", []int64{1}, "NOT_SUPPORTED", "dropped", 0)
+	w.Add(0, "nvmlDeviceGetUUID", nil, "SUCCESS", uuid("GPU-5a0e4100-8c1d-4e6b-9d10-0000000000aa"), 0)
 	w.Add(0, "nvmlNew", nil, "SUCCESS", "of GPU-5a0e4100-8c1d-4e6b-9d10-0000000000aa", 0)
+	w.Add(0, "nvmlDeviceGetUUID", nil, "SUCCESS", uuid("name of a person"), 0)
 	text, err := w.Bytes(Header{Program: "p", Symbols: []string{"nvmlInit"}})
 	must.OK(t, err)
 	h, lines, err := Parse(text)
-	if err != nil || h.Program != "p" || !strings.Contains(h.Note, "serial numbers of boards") || len(lines) != 3 {
+	if err != nil || h.Program != "p" || !strings.Contains(h.Note, "serial numbers of boards") || len(lines) != 5 {
 		t.Fatalf("%+v, %d lines, %v", h, len(lines), err)
 	}
 	if l := lines[0]; l.Seconds != 1.5 || *l.GPU != 2 || string(l.Value) != "345000" || l.Milliseconds != 3 {
@@ -28,11 +30,17 @@ func TestRoundTrip(t *testing.T) {
 	if l := lines[1]; l.GPU != nil || l.Args[0] != 1 || l.Code != "NOT_SUPPORTED" || l.Value != nil {
 		t.Errorf("%+v", l)
 	}
-	// A UUID in a value that nothing declares to be one.
-	if strings.Contains(string(text), "5a0e4100") {
-		t.Errorf("a UUID is not masked: %s", text)
+	// A UUID in a value that nothing declares to be one is masked as the declared one is.
+	if of := `"of ` + strings.TrimPrefix(string(lines[2].Value), `"`); strings.Contains(string(text), "5a0e4100") ||
+		strings.Contains(string(text), "person") || len(of) != len(`"of GPU-5a0e4100-8c1d-4e6b-9d10-0000000000aa"`) || string(lines[3].Value) != of {
+		t.Errorf("a UUID is not masked as in %s: %s", of, text)
 	}
 }
+
+// uuid is a value that identifies a GPU.
+type uuid string
+
+func (u uuid) Masked(m *Mask) any { return m.UUID(string(u)) }
 
 func TestParseErrors(t *testing.T) {
 	for name, text := range map[string]string{"empty": "", "not JSON": "scenario 1\n", "another version": `{"gpu_exporter_journal":9}`,
