@@ -610,10 +610,8 @@ func (q perWorkload) levels() []Record {
 	namespace := append([]string{"namespace", "model"}, q.own...)
 	name := q.metric + ":" + q.operation
 	records := []Record{
-		{Name: "workload:" + name, Labels: workload, Help: q.help,
-			Expr: by(q.aggregate, workload, ofWorkload(q.containers))},
-		{Name: "namespace:" + name, Labels: namespace, Help: q.help,
-			Expr: by(q.aggregate, namespace, "workload:"+name)},
+		{Name: "workload:" + name, Labels: workload, Help: q.help, Expr: by(q.aggregate, workload, ofWorkload(q.containers))},
+		{Name: "namespace:" + name, Labels: namespace, Help: q.help, Expr: by(q.aggregate, namespace, "workload:"+name)},
 	}
 	if q.namespaces {
 		return records

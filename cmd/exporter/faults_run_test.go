@@ -103,8 +103,7 @@ type figures struct {
 func (f *figures) add(g figures) {
 	f.Steps, f.Faults, f.Pairs, f.Checks, f.Scrapes = f.Steps+g.Steps, f.Faults+g.Faults, f.Pairs+g.Pairs, f.Checks+g.Checks,
 		f.Scrapes+g.Scrapes
-	f.Series, f.Goroutines, f.Heap = max(f.Series, g.Series), max(f.Goroutines, g.Goroutines),
-		max(f.Heap, g.Heap)
+	f.Series, f.Goroutines, f.Heap = max(f.Series, g.Series), max(f.Goroutines, g.Goroutines), max(f.Heap, g.Heap)
 	if f.Kinds == nil {
 		f.Kinds = map[string]int{}
 	}

@@ -30,8 +30,7 @@ func parse(args []string, stdout, stderr io.Writer) (*config, error) {
 	selection := metricFlags(app.Application)
 	c.Web = kingpinflag.AddFlags(app.Application, web.DefaultAddress)
 	log.Level, log.Format = promslog.NewLevel(), promslog.NewFormat()
-	app.Flag("log.level", "Minimum level of log messages: debug, info, warn, error.").Default("info").SetValue(
-		log.Level)
+	app.Flag("log.level", "Minimum level of log messages: debug, info, warn, error.").Default("info").SetValue(log.Level)
 	app.Flag("log.format", "Log format: logfmt or json.").Default("logfmt").SetValue(log.Format)
 
 	if err := app.Parse(args); err != nil {
@@ -98,8 +97,7 @@ func (c *config) flags(app *kingpin.Application) {
 	app.Flag("kubelet.socket", "The kubelet's PodResources socket. Mount its directory, not the socket: the kubelet "+
 		"recreates it on restart.").
 		Default("/var/lib/kubelet/pod-resources/kubelet.sock").StringVar(&c.kubeletSocket)
-	app.Flag("kubelet.max-age", "How long to use the kubelet's last successful response.").Default("5m").DurationVar(
-		&c.MaxAge)
+	app.Flag("kubelet.max-age", "How long to use the kubelet's last successful response.").Default("5m").DurationVar(&c.MaxAge)
 	app.Flag("kubelet.gpu-id-resource", "Additional resource name whose device IDs contain the GPU UUID or "+
 		"index (repeatable).").StringsVar(&c.gpuIDResources)
 

@@ -142,8 +142,7 @@ func exporterMain(ctx context.Context, args []string, stdout, stderr io.Writer) 
 		group.Add(func() error { prompt(running, loop); return nil }, func(error) { end() })
 	}
 	server := e.server(c)
-	group.Add(func() error { return web.Serve(server, listeners, c.Web, c.Logger) },
-		func(error) { web.Shutdown(server) })
+	group.Add(func() error { return web.Serve(server, listeners, c.Web, c.Logger) }, func(error) { web.Shutdown(server) })
 
 	switch err := group.Run(); {
 	case errors.Is(err, gpu.ErrNoLibrary):

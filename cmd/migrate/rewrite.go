@@ -120,8 +120,7 @@ func (r *rewriter) label(name string, s columns) (string, error) {
 		return "", fmt.Errorf("label %s is not on our series: join gpu_info or gpu_pod_info, or add it to the scrape as there",
 			name)
 	case slices.Contains(ofPods, name) && !r.honor:
-		return "", fmt.Errorf("label %s is that of dcgm-exporter's own pod where exported_%s is that of the workload", name,
-			name)
+		return "", fmt.Errorf("label %s is that of dcgm-exporter's own pod where exported_%s is that of the workload", name, name)
 	case slices.Contains(ofPods, to) && !r.perPod:
 		return "", errPerPod
 	}
@@ -247,8 +246,7 @@ func (r *rewriter) call(n *parser.Call, path []string) (_ parser.Expr, s columns
 	case n.Func.Name == "scalar", n.Func.Name == "vector":
 		s = columns{}
 	case within != nil:
-		if within.Expr = n; slices.Contains([]string{"rate", "increase"}, n.Func.Name) && !slices.Contains(r.differs,
-			differsSum) {
+		if within.Expr = n; slices.Contains([]string{"rate", "increase"}, n.Func.Name) && !slices.Contains(r.differs, differsSum) {
 			r.differs = append(r.differs, differsSum)
 		}
 		return scaled(within, factor), s, nil

@@ -98,8 +98,7 @@ func (c *settings) serverFlags(app *kingpin.Application) func() error {
 	flag("prometheus.ca-file", "CA certificate of the server; empty uses the system's.").StringVar(&tls.CAFile)
 	flag("prometheus.cert-file", "Client certificate.").StringVar(&tls.CertFile)
 	flag("prometheus.key-file", "Key of the client certificate.").StringVar(&tls.KeyFile)
-	flag("prometheus.server-name", "Name in the server's certificate, if it is not that of the URL.").StringVar(
-		&tls.ServerName)
+	flag("prometheus.server-name", "Name in the server's certificate, if it is not that of the URL.").StringVar(&tls.ServerName)
 	flag("prometheus.insecure", "Skip verification of the server's certificate.").BoolVar(&tls.InsecureSkipVerify)
 	flag("prometheus.timeout", "Timeout of one request.").Default("2m").DurationVar(&c.server.Timeout)
 	flag("prometheus.concurrency", "Maximum number of concurrent requests.").Default("4").IntVar(&c.server.Concurrency)
@@ -477,8 +476,7 @@ func parseLimit(text string) (limit, error) {
 	v, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
 	// No figure ever exceeds NaN: such a limit would never fail.
 	if !ok || err != nil || math.IsNaN(v) || math.IsInf(v, 0) || limitFigures()[name] == nil {
-		return limit{}, fmt.Errorf("--fail-on must be NAME>VALUE with one of %s, got %q",
-			strings.Join(limitNames(), ", "), text)
+		return limit{}, fmt.Errorf("--fail-on must be NAME>VALUE with one of %s, got %q", strings.Join(limitNames(), ", "), text)
 	}
 	if name != "advice" && name != "release_gpus" && (v < 0 || v >= 1) {
 		return limit{}, fmt.Errorf("--fail-on=%s: %s is a fraction of all hours, from 0 to 1: it is never more than %g", text, name, v)

@@ -72,10 +72,8 @@ func runNode(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		"command and a simulated fleet; empty starts none.").StringVar(&c.database)
 	app.Flag("rules", "Where the evaluator of the rules listens.").Default("127.0.0.1:8880").StringVar(&c.rules)
 	app.Flag("fleet", "Where the simulated fleet listens.").Default("127.0.0.1:10836").StringVar(&c.fleet)
-	app.Flag("history", "Length of the fleet's history in the database; 0 disables it.").Default("6h").DurationVar(
-		&c.history)
-	app.Arg("command", "Command to run; flags for the simulated node are added to it.").Required().StringsVar(
-		&c.command)
+	app.Flag("history", "Length of the fleet's history in the database; 0 disables it.").Default("6h").DurationVar(&c.history)
+	app.Arg("command", "Command to run; flags for the simulated node are added to it.").Required().StringsVar(&c.command)
 	if err := app.Parse(args); err != nil {
 		return misused{err}
 	}

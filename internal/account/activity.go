@@ -81,8 +81,7 @@ func (a *activity) read(f *gpu.Fast, elapsed float64, reject func(reading string
 		a.ringMissing = 0
 		in = a.rings[0].add(busyRing, hasRate && rate.GPU == 0, elapsed, func() { reject("utilization_sample") })
 		if memoryRing, ok := f.MemoryBusy.Get(); ok {
-			m := a.rings[1].add(memoryRing, hasRate && rate.Memory == 0, elapsed,
-				func() { reject("memory_utilization_sample") })
+			m := a.rings[1].add(memoryRing, hasRate && rate.Memory == 0, elapsed, func() { reject("memory_utilization_sample") })
 			in.memory, a.hasMemory = m.busy, true
 		}
 	case !hasRing && a.method == gpu.MethodRing && a.ringMissing+elapsed < ringTimeout:

@@ -155,8 +155,7 @@ func podsOf(h gpu.Allocations) []gpu.PodRef {
 	for i := range h.Unresolved {
 		own[[2]string{h.Unresolved[i].Container.Namespace, h.Unresolved[i].Container.Pod}] = true
 	}
-	return slices.DeleteFunc(slices.Clone(h.Pods),
-		func(p gpu.PodRef) bool { return !own[[2]string{p.Namespace, p.Pod}] })
+	return slices.DeleteFunc(slices.Clone(h.Pods), func(p gpu.PodRef) bool { return !own[[2]string{p.Namespace, p.Pod}] })
 }
 
 // admit creates the account of an allocation and returns its name.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"testing"
-	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
@@ -133,55 +132,6 @@ func TestInstancesInTheTotal(t *testing.T) {
 		value(t, c.name+": busy", g.Activity.Busy, c.busy)
 		value(t, c.name+": observed", g.Activity.Observed, c.observed)
 		value(t, c.name+": peak", g.Activity.Peak, c.peak)
-	}
-}
-
-// TestComputeInstances: each compute instance has counters of its own from its own samples. One that is not sampled on its own
-// has none, and does not get those of the MIG instance; sampled again, it starts at 0. The GPU's total is of the MIG instances.
-func TestComputeInstances(t *testing.T) {
-	compute := func(list ...gpu.ComputeInstance) *gpu.Slow {
-		s := migSlow(1)
-		s.Instances[0].Compute = list
-		return s
-	}
-	first, second := gpu.ComputeInstance{UUID: "MIG-1"}, gpu.ComputeInstance{UUID: "MIG-b", CI: 1}
-	sampled := func(busy float64) gpu.Opt[gpu.GPM] {
-		return gpu.Some(gpu.GPM{Window: 2 * time.Second, GraphicsActive: gpu.Some(gpu.Ratio(busy))})
-	}
-	l := New(Options{})
-	busy := func(g *gpu.GPU) string {
-		out := fmt.Sprint(g.Instances[0].Activity.Busy.Or(-1))
-		for _, a := range g.Instances[0].ComputeActivity {
-			out += fmt.Sprint(" ", a.Busy.Or(-1))
-		}
-		return out
-	}
-	for i, step := range []struct {
-		slow *gpu.Slow
-		fast gpu.InstanceFast
-		want string // busy seconds of the MIG instance and of its compute instances; -1: absent
-	}{
-		{compute(first, second), gpu.InstanceFast{UUID: "MIG-1", GPM: sampled(.75), Compute: []gpu.ComputeFast{
-			{UUID: "MIG-1", GPM: sampled(.25)}, {UUID: "MIG-b", GPM: sampled(.5)}}}, "0.75 0.25 0.5"},
-		{compute(first, second), gpu.InstanceFast{UUID: "MIG-1", GPM: sampled(.75), Compute: []gpu.ComputeFast{
-			{UUID: "MIG-1", GPM: sampled(.25)}, {UUID: "MIG-b", GPM: sampled(.5)}}}, "2.25 0.75 1.5"},
-		{compute(first, second), gpu.InstanceFast{UUID: "MIG-1", GPM: sampled(.75), Compute: []gpu.ComputeFast{
-			{UUID: "MIG-1", GPM: sampled(.25)}, {UUID: "MIG-b"}}}, "3.75 1.25 1.5"},
-		{compute(first, second), gpu.InstanceFast{UUID: "MIG-1", GPM: sampled(.75), Compute: []gpu.ComputeFast{
-			{UUID: "MIG-1", GPM: sampled(.25)}}}, "5.25 1.75 -1"},
-		{compute(first, second), gpu.InstanceFast{UUID: "MIG-1", GPM: sampled(.75)}, "6.75 -1 -1"},
-		{compute(first, second), gpu.InstanceFast{UUID: "MIG-1", GPM: sampled(.75), Compute: []gpu.ComputeFast{
-			{UUID: "MIG-1", GPM: sampled(.25)}, {UUID: "MIG-b", GPM: sampled(.5)}}}, "8.25 0.5 1"},
-		{compute(first), gpu.InstanceFast{UUID: "MIG-1", GPM: sampled(.75)}, "9.75"},
-	} {
-		l.Advance(Poll{Elapsed: 2 * time.Second, GPUs: []Reading{{Identity: gpu.Identity{UUID: "A"}, Slow: step.slow,
-			Fast: &gpu.Fast{Instances: []gpu.InstanceFast{step.fast}}}}})
-		g := gpu.GPU{Identity: gpu.Identity{UUID: "A"}}
-		l.Fill(&g)
-		if got := busy(&g); got != step.want {
-			t.Errorf("step %d: %s, want %s", i, got, step.want)
-		}
-		near(t, "the GPU's busy time", float64(g.Activity.Busy.Or(-1)), float64(g.Instances[0].Activity.Busy.Or(-7))/7)
 	}
 }
 

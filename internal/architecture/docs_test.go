@@ -229,8 +229,7 @@ func TestCommandsAreMarked(t *testing.T) {
 	for _, p := range all {
 		for _, b := range p.Blocks {
 			if b.Language == "sh" && !mark.MatchString(b.Mark) {
-				t.Errorf("%s:%d: a block of commands without <!-- run --> or <!-- not run: reason --> above it", p.Path,
-					b.Line)
+				t.Errorf("%s:%d: a block of commands without <!-- run --> or <!-- not run: reason --> above it", p.Path, b.Line)
 			}
 			if b.Language == "" && strings.HasSuffix(p.Path, "install.md") {
 				t.Errorf("%s:%d: a block without language", p.Path, b.Line)

@@ -50,7 +50,7 @@ func clocks() Group {
 				Source: "nvmlDeviceGetPerformanceState",
 				Read:   medium(func(m *gpu.Medium) gpu.Opt[int] { return m.PState })},
 			{Name: "gpu_clock_event_reasons", Scope: ScopeGPU,
-				Help: "The reasons of gpu_clock_event_active as NVML's bit mask.",
+				Help:   "The reasons of gpu_clock_event_active as NVML's bit mask.",
 				Source: "nvmlDeviceGetCurrentClocksEventReasons",
 				Read:   medium(func(m *gpu.Medium) gpu.Opt[int] { return m.ClockEvents })},
 			{Name: "gpu_clock_limited_seconds_total", Scope: ScopeGPU,
@@ -71,8 +71,7 @@ func clocks() Group {
 
 func modes() Group {
 	mode := func(name, help, source, offered string, field func(*gpu.Slow) gpu.Opt[bool]) Family {
-		return Family{Name: name, Scope: ScopeGPU,
-			Help: help, Source: source, Offered: offered, Read: slowFlag(field)}
+		return Family{Name: name, Scope: ScopeGPU, Help: help, Source: source, Offered: offered, Read: slowFlag(field)}
 	}
 	half := func(pair func(*gpu.Slow) gpu.Opt[gpu.ModePair], of func(gpu.ModePair) bool) func(*gpu.Slow) gpu.Opt[bool] {
 		return func(s *gpu.Slow) gpu.Opt[bool] {
@@ -99,12 +98,10 @@ func modes() Group {
 				func(s *gpu.Slow) gpu.Opt[bool] { return s.DisplayActive }).reads("display_active"),
 			mode("gpu_display_attached", "Whether a display is connected to the GPU.", "nvmlDeviceGetDisplayMode", "",
 				func(s *gpu.Slow) gpu.Opt[bool] { return s.DisplayAttached }).reads("display_attached"),
-			mode("gpu_mig_mode", "Whether MIG mode is enabled.", "nvmlDeviceGetMigMode", "GPUs with MIG",
-				half(migPair, current)),
+			mode("gpu_mig_mode", "Whether MIG mode is enabled.", "nvmlDeviceGetMigMode", "GPUs with MIG", half(migPair, current)),
 			mode("gpu_mig_mode_pending", "Whether MIG mode is enabled after the next GPU reset.",
 				"nvmlDeviceGetMigMode", "GPUs with MIG", half(migPair, pending)),
-			mode("gpu_ecc_mode", "Whether ECC is enabled.", "nvmlDeviceGetEccMode", "GPUs with ECC",
-				half(eccPair, current)),
+			mode("gpu_ecc_mode", "Whether ECC is enabled.", "nvmlDeviceGetEccMode", "GPUs with ECC", half(eccPair, current)),
 			mode("gpu_ecc_mode_pending", "Whether ECC is enabled after the next reboot.", "nvmlDeviceGetEccMode",
 				"GPUs with ECC", half(eccPair, pending)),
 			mode("gpu_gsp_mode", "Whether the driver runs on the GPU's system processor (GSP).",

@@ -12,8 +12,7 @@ func links() Group {
 			Read: slow(func(s *gpu.Slow) gpu.Opt[int] { return field(s.PCIe) })}
 	}
 	bytes := func(name, help, source, offered string, field func(*gpu.Activity) gpu.Opt[float64]) Family {
-		return Family{Name: name, Scope: ScopeGPU, Help: help, Source: source,
-			Offered: offered, Read: activityValue(field)}
+		return Family{Name: name, Scope: ScopeGPU, Help: help, Source: source, Offered: offered, Read: activityValue(field)}
 	}
 	// link are series of single links of a kind, labeled with the link and for errors with their kind.
 	link := func(name, help, source string, kind gpu.LinkKind, value string) Family {

@@ -18,8 +18,7 @@ var OtherContainers = Container{Pod: "other"}
 
 // Compare orders containers by namespace, pod and name.
 func (c Container) Compare(d Container) int {
-	return cmp.Or(strings.Compare(c.Namespace, d.Namespace), strings.Compare(c.Pod, d.Pod),
-		strings.Compare(c.Name, d.Name))
+	return cmp.Or(strings.Compare(c.Namespace, d.Namespace), strings.Compare(c.Pod, d.Pod), strings.Compare(c.Name, d.Name))
 }
 
 // PodName returns the container's pod.

@@ -139,8 +139,7 @@ func readFields[T any](c *GPU, rows []row[T], states []rowState, which []int, to
 
 // fieldValues makes the call; values and codes are set in the batch.
 func (c *GPU) fieldValues(batch []nvml.FieldValue) nvml.Return {
-	return c.do(request{id: callFieldValues, value: &batch,
-		run: func() nvml.Return { return c.handle().GetFieldValues(batch) }})
+	return c.do(request{id: callFieldValues, value: &batch, run: func() nvml.Return { return c.handle().GetFieldValues(batch) }})
 }
 
 // takeField takes the entries of one row out of a batch, from *at on, and sets the row's value if every offered entry

@@ -129,8 +129,7 @@ func loadError(path, sysfs string, err error) error {
 		return fmt.Errorf("load %s: %w: %w (install the driver; a container needs its files: %s)", path, gpu.ErrNoModule, err,
 			class)
 	}
-	return fmt.Errorf("load %s: %w: %w (install the driver; a container needs its files: %s)", path, gpu.ErrNoDriver, err,
-		class)
+	return fmt.Errorf("load %s: %w: %w (install the driver; a container needs its files: %s)", path, gpu.ErrNoDriver, err, class)
 }
 
 // initError is the error of a failed nvmlInit, with what to do.

@@ -29,8 +29,7 @@ func (c *GPU) ensureLayout() error {
 func readMIGMode(c *GPU, to *gpu.Slow) nvml.Return {
 	current, pending, ret := get2(c, callMigMode, c.handle().GetMigMode)
 	if ret == nvml.SUCCESS {
-		to.MIGMode = gpu.Some(gpu.ModePair{Current: current == nvml.DEVICE_MIG_ENABLE,
-			Pending: pending == nvml.DEVICE_MIG_ENABLE})
+		to.MIGMode = gpu.Some(gpu.ModePair{Current: current == nvml.DEVICE_MIG_ENABLE, Pending: pending == nvml.DEVICE_MIG_ENABLE})
 		c.mig.on = current == nvml.DEVICE_MIG_ENABLE
 	} else if notOffered(ret) || ret == nvml.ERROR_INVALID_ARGUMENT {
 		c.mig.on = false

@@ -136,8 +136,7 @@ func (l *processList) placed() bool {
 func (l *processList) finish(ret nvml.Return, to *gpu.Medium) nvml.Return {
 	if ret == nvml.SUCCESS {
 		gpu.Sort(l.all, func(a, b gpu.Process) int {
-			return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.GI.Or(-1), b.GI.Or(-1)),
-				cmp.Compare(a.CI.Or(-1), b.CI.Or(-1)))
+			return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.GI.Or(-1), b.GI.Or(-1)), cmp.Compare(a.CI.Or(-1), b.CI.Or(-1)))
 		})
 		to.Processes = gpu.Some(l.all)
 	}

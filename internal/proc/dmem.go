@@ -190,8 +190,7 @@ func walkCgroups(root string) ([]cgroupUse, error) {
 }
 
 // children visits the cgroups below a path, and returns the sum of what is charged to them.
-func (w *cgroupWalk) children(path string, limits map[gpu.PCIAddress]uint64, depth int) (map[gpu.PCIAddress]uint64,
-	error) {
+func (w *cgroupWalk) children(path string, limits map[gpu.PCIAddress]uint64, depth int) (map[gpu.PCIAddress]uint64, error) {
 	list, err := os.ReadDir(filepath.Join(w.root, path))
 	sum := map[gpu.PCIAddress]uint64{}
 	if err != nil || depth >= maxCgroupDepth {

@@ -387,8 +387,7 @@ func TestPodsOfAnotherSource(t *testing.T) {
 			Unknown},
 		{"logs of another pod without a link", func(n *node) {
 			n.pod("ml", "other", uid, "main", "")
-			n.pod("ml", "other",
-				uid, "b", "")
+			n.pod("ml", "other", uid, "b", "")
 		},
 			podsOf{uid: main}, gpu.Container{}, Unknown},
 		{"logs of several containers and no link", func(n *node) {

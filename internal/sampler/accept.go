@@ -16,8 +16,7 @@ const maxFailures = 3
 func (s *Sampler) accept(a *reading) {
 	t := a.dev
 	if t.hung {
-		s.log.Info("hung driver call returned", "gpu", t.id.UUID, "after",
-			s.o.Watch().Sub(t.started).Round(time.Second))
+		s.log.Info("hung driver call returned", "gpu", t.id.UUID, "after", s.o.Watch().Sub(t.started).Round(time.Second))
 		t.medium.due, t.slow.due = true, true // their values expired meanwhile
 		for i, err := range a.errs {
 			if a.attempted[i] && err == nil {

@@ -15,8 +15,7 @@ func (s *Sampler) updateStates() {
 		if t.pending && !t.hung && s.o.Watch().Sub(t.started) >= s.o.Deadline {
 			t.hung = true
 			s.errors++
-			s.log.Error("driver call timed out; polling of this GPU suspended", "gpu", t.id.UUID, "deadline",
-				s.o.Deadline)
+			s.log.Error("driver call timed out; polling of this GPU suspended", "gpu", t.id.UUID, "deadline", s.o.Deadline)
 		}
 		t.fast.expire(s.clock, max(s.o.Fast, s.o.Deadline))
 		t.medium.expire(s.clock, s.o.Medium)
@@ -24,8 +23,7 @@ func (s *Sampler) updateStates() {
 		t.state, t.message = s.stateOf(t)
 		up := t.state == gpu.DeviceUp
 		if !up {
-			t.fast.value, t.medium.value, t.slow.value = gpu.None[*gpu.Fast](), gpu.None[*gpu.Medium](),
-				gpu.None[*gpu.Slow]()
+			t.fast.value, t.medium.value, t.slow.value = gpu.None[*gpu.Fast](), gpu.None[*gpu.Medium](), gpu.None[*gpu.Slow]()
 		}
 		switch {
 		case t.state == t.loggedState:
@@ -44,8 +42,7 @@ func (s *Sampler) stateOf(t *tracked) (gpu.DeviceState, string) {
 	onBus, detached := s.expected.has(t.id.PCI)
 	switch {
 	case t.hung:
-		return gpu.DeviceFailed, fmt.Sprintf("hung for %s: a driver call timed out",
-			s.o.Watch().Sub(t.started).Round(time.Second))
+		return gpu.DeviceFailed, fmt.Sprintf("hung for %s: a driver call timed out", s.o.Watch().Sub(t.started).Round(time.Second))
 	case detached && (t.dev == nil || s.paused()):
 		return gpu.DeviceDetached, "bound to another driver"
 	case s.paused() && t.dev != nil && t.lostErr == nil && t.failErr == nil:

@@ -189,8 +189,7 @@ func (s *Sampler) notes() []string {
 				max(since+libraryPolls*s.o.Slow-s.clock, 0).Round(time.Second))
 		}
 	case st.state != sessionOpen && errors.Is(st.hint, gpu.ErrNoDriver):
-		add("No NVIDIA driver yet: %s. The exporter retries; no restart is needed once the driver is installed.",
-			st.message)
+		add("No NVIDIA driver yet: %s. The exporter retries; no restart is needed once the driver is installed.", st.message)
 	case st.state != sessionOpen && st.message != "":
 		add("NVML cannot be initialized: %s. The exporter retries.", st.message)
 	case st.state != sessionOpen:
@@ -202,8 +201,7 @@ func (s *Sampler) notes() []string {
 	}
 	for _, t := range s.devs {
 		if t.hung {
-			add("GPU %s is %s. Other GPUs are not affected; polling resumes when the call returns.", t.id.UUID,
-				t.message)
+			add("GPU %s is %s. Other GPUs are not affected; polling resumes when the call returns.", t.id.UUID, t.message)
 		}
 	}
 	if a := s.ledger.Accounts(); a.Aggregated > 0 {

@@ -40,8 +40,7 @@ func (m metrics) WriteText(out io.Writer, openMetrics bool) error {
 // the text format, as Prometheus requests it (OpenMetrics, gzip), in protobuf, and as dcgm-exporter's page.
 func BenchmarkScrape(b *testing.B) {
 	for _, pods := range []int{8, 80} {
-		views := []*gpu.View{catalogtest.NodeView(8, pods), catalogtest.NodeView(8, pods),
-			catalogtest.NodeView(8, pods)}
+		views := []*gpu.View{catalogtest.NodeView(8, pods), catalogtest.NodeView(8, pods), catalogtest.NodeView(8, pods)}
 		for i, v := range views {
 			v.At = v.At.Add(time.Duration(i) * time.Minute)
 		}

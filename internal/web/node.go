@@ -319,8 +319,7 @@ func counts(v *gpu.View) []count {
 			}
 		}
 	}
-	out = append(out, count{allocated, catalog.Allocated.Lower(), ""},
-		count{unallocated, catalog.Unallocated.Lower(), ""})
+	out = append(out, count{allocated, catalog.Allocated.Lower(), ""}, count{unallocated, catalog.Unallocated.Lower(), ""})
 	some(idle, catalog.Idle.Lower(), "warn")
 	mismatched := map[gpu.UUID]bool{}
 	for i := range v.Containers {

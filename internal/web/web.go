@@ -137,8 +137,7 @@ func ready(latest func() *gpu.View) http.HandlerFunc {
 func Listen(flags *toolkit.FlagConfig) ([]net.Listener, error) {
 	if err := toolkit.Validate(*flags.WebConfigFile); err != nil {
 		// The YAML parser writes one line per error.
-		return nil, fmt.Errorf("--web.config.file %s: %s", *flags.WebConfigFile,
-			strings.Join(strings.Fields(err.Error()), " "))
+		return nil, fmt.Errorf("--web.config.file %s: %s", *flags.WebConfigFile, strings.Join(strings.Fields(err.Error()), " "))
 	}
 	vsock := func(address string) bool { return strings.HasPrefix(address, "vsock://") }
 	if flags.WebSystemdSocket != nil && *flags.WebSystemdSocket ||

@@ -172,8 +172,7 @@ func TestUsersWithoutAllocation(t *testing.T) {
 	}
 	stray, ended := user("ml", "stray-0", "sh", "used_not_allocated"), user("ml", "ended-0", "sh", "used_not_allocated")
 	stray.Memory, ended.Ended = gpu.Some(gpu.Bytes(3<<30)), true
-	v.Containers = append(v.Containers, stray, user("ml", "other-0", "sh", "used_other_gpu"),
-		user("", "docker/<b>web", ""), ended)
+	v.Containers = append(v.Containers, stray, user("ml", "other-0", "sh", "used_other_gpu"), user("", "docker/<b>web", ""), ended)
 	_, body := get(t, serve(t, v, nil), "/")
 	for _, want := range []string{
 		`<span class="warn">used by</span> <code>ml/stray-0</code> <span class="dim">sh</span><br>` +

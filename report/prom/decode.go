@@ -42,8 +42,7 @@ type decoder struct {
 func (d *decoder) fail(expected string) {
 	if d.err == nil {
 		rest := d.b[min(d.at, len(d.b)):]
-		d.err = fmt.Errorf("%w: expected %s at byte %d, found %q", errNotJSON, expected, d.at,
-			rest[:min(20, len(rest))])
+		d.err = fmt.Errorf("%w: expected %s at byte %d, found %q", errNotJSON, expected, d.at, rest[:min(20, len(rest))])
 	}
 	d.at = len(d.b)
 }

@@ -200,8 +200,7 @@ func area(v []float64, top, height float64) string {
 	var b strings.Builder
 	for i, x := range v {
 		if x > 0 {
-			fmt.Fprintf(&b, "M%d %gV%sh1V%gz", i, height, strconv.FormatFloat(height*(1-min(1, x/top)), 'f', 1, 64),
-				height)
+			fmt.Fprintf(&b, "M%d %gV%sh1V%gz", i, height, strconv.FormatFloat(height*(1-min(1, x/top)), 'f', 1, 64), height)
 		}
 	}
 	return b.String()
@@ -227,8 +226,7 @@ func plots(w *document.Workload) template.HTML {
 		}
 		fmt.Fprintf(&b, `</svg><figcaption>%s</figcaption></figure>`, caption)
 	}
-	figure("Busy: mean, and the highest 5 minutes behind it; top is 100 %", "b", area(p.Peak, 1, 60), "a",
-		line(p.Busy, 1, 59))
+	figure("Busy: mean, and the highest 5 minutes behind it; top is 100 %", "b", area(p.Peak, 1, 60), "a", line(p.Busy, 1, 59))
 	if top := slices.Max(append([]float64{0}, p.Memory...)); top > 0 {
 		if w.MemoryTotal != nil {
 			top = max(top, *w.MemoryTotal)

@@ -103,8 +103,7 @@ func matrix(t *testing.T, s *replay.Server, query string) promql.Matrix {
 }
 
 // compare returns how the rewritten query differs from the original, and the number of values that were compared.
-func compare(t *testing.T, s *replay.Server, original, rewritten string, near, reload bool) (differs string,
-	values int) {
+func compare(t *testing.T, s *replay.Server, original, rewritten string, near, reload bool) (differs string, values int) {
 	t.Helper()
 	theirs, here := matrix(t, s, original), matrix(t, s, rewritten)
 	perPod := strings.Contains(rewritten, "gpu_container_")

@@ -161,8 +161,7 @@ func step(d *driver, i, n int, t time.Duration, g gpu.GPU) {
 		f.Energy = gpu.Some(gpu.Joules(0))
 	}
 	used := gpu.Bytes(math.Round(load*at*64)) * (512 << 20)
-	m.Memory = gpu.Some(gpu.Memory{Total: 80 << 30, Used: used, Free: 79<<30 - used,
-		Reserved: gpu.Some(gpu.Bytes(1 << 30))})
+	m.Memory = gpu.Some(gpu.Memory{Total: 80 << 30, Used: used, Free: 79<<30 - used, Reserved: gpu.Some(gpu.Bytes(1 << 30))})
 	m.BAR1 = gpu.Some(gpu.BAR1{Total: 128 << 30, Used: gpu.Bytes(1+math.Round(load*at*16)) << 30})
 	m.Temperature, m.Fans = gpu.Some(gpu.Celsius(math.Round(35+40*load*at))),
 		[]gpu.Opt[gpu.Ratio]{gpu.Some(gpu.Ratio(math.Round(30+60*load*at) / 100))}
@@ -236,8 +235,7 @@ func step(d *driver, i, n int, t time.Duration, g gpu.GPU) {
 		s.RemapBanks[b] = uint64(600 - 100*j + late)
 	}
 	on := late == 1
-	s.PersistenceMode, s.AccountingMode, s.DisplayActive, s.DisplayAttached = gpu.Some(on), gpu.Some(on), gpu.Some(on),
-		gpu.Some(on)
+	s.PersistenceMode, s.AccountingMode, s.DisplayActive, s.DisplayAttached = gpu.Some(on), gpu.Some(on), gpu.Some(on), gpu.Some(on)
 	s.ECCMode, s.MIGMode = gpu.Some(gpu.ModePair{Current: on, Pending: on}), gpu.Some(gpu.ModePair{})
 	s.PCIe = gpu.PCIeLink{Generation: gpu.Some(5 - late), Width: gpu.Some(16 - 8*late),
 		MaxGeneration: gpu.Some(5 + late), MaxWidth: gpu.Some(16 * (1 + late)),
@@ -273,8 +271,7 @@ func partition(d *driver, pattern gpu.InstanceActivity) {
 		in := pattern
 		in.GI, in.UUID = 7+j, gpu.UUID(fmt.Sprintf("MIG-1111111%d-1111-1111-1111-111111111111", j))
 		m := d.g.Medium.Or(nil).Memory.Or(gpu.Memory{})
-		in.Memory = gpu.Some(gpu.Memory{Total: m.Total / 2, Used: m.Used / gpu.Bytes(2+j),
-			Free: m.Total/2 - m.Used/gpu.Bytes(2+j)})
+		in.Memory = gpu.Some(gpu.Memory{Total: m.Total / 2, Used: m.Used / gpu.Bytes(2+j), Free: m.Total/2 - m.Used/gpu.Bytes(2+j)})
 		in.Activity = d.g.Activity
 		d.g.Instances = append(d.g.Instances, in)
 	}

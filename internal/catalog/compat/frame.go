@@ -137,8 +137,7 @@ func (p *Page) frameOf(v *gpu.View) *frame {
 			}
 			part := instance{uuid: string(in.UUID), profile: in.Profile, id: strconv.Itoa(in.GI), ci: ci}
 			p.allocated(v, c.UUID, &part, func(h gpu.UUID) bool {
-				return h == in.UUID || slices.ContainsFunc(in.Compute,
-					func(ci gpu.ComputeInstance) bool { return ci.UUID == h })
+				return h == in.UUID || slices.ContainsFunc(in.Compute, func(ci gpu.ComputeInstance) bool { return ci.UUID == h })
 			})
 			out.parts = append(out.parts, part)
 		}

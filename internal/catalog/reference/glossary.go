@@ -20,8 +20,7 @@ func glossary() string {
 		if q.State != "" {
 			state = "`" + string(q.State) + "`"
 		}
-		fmt.Fprintf(&b, "| <a id=\"%s\"></a>%s | %s | %s |\n", strings.ReplaceAll(q.Lower(), " ", "-"), q.Word, state,
-			q.Definition)
+		fmt.Fprintf(&b, "| <a id=\"%s\"></a>%s | %s | %s |\n", strings.ReplaceAll(q.Lower(), " ", "-"), q.Word, state, q.Definition)
 	}
 	b.WriteString("\nThe six states of `gpu_time_seconds_total` add up to all reported GPU-time; with *not " +
 		"reported*, to all GPU-time that\n" +

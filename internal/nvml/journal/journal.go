@@ -147,8 +147,7 @@ func Parse(text []byte) (Header, []Line, error) {
 		var err error
 		if number == 1 {
 			if err = json.Unmarshal(raw, &h); err == nil && h.Version != Version {
-				err = fmt.Errorf("expected a journal of gpu-exporter record, version %d, got version %d", Version,
-					h.Version)
+				err = fmt.Errorf("expected a journal of gpu-exporter record, version %d, got version %d", Version, h.Version)
 			}
 		} else {
 			var line Line

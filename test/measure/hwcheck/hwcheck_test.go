@@ -344,8 +344,7 @@ func TestStages(t *testing.T) {
 			scenario: h100 + "  ring period=200ms entries=72 process_mean=own\n" +
 				strings.Replace(busy30, "100ms", "800ms", 1),
 			want: []string{"samples of a process: seconds covered", "samples of processes at 0.2 to 5 s"}},
-		{name: "little load", only: "little load",
-			scenario: h100 + strings.Replace(busy30, "30% period=100ms", "2% period=1s", 1)},
+		{name: "little load", only: "little load", scenario: h100 + strings.Replace(busy30, "30% period=100ms", "2% period=1s", 1)},
 		{name: "truncated samples", only: "little load", scenario: h100 + "  Samples[gpu] = 0\n" +
 			strings.Replace(busy30, "30% period=100ms", "2% period=1s", 1),
 			want: []string{"sample ring: rounding at 2 % duty"}},
