@@ -38,7 +38,7 @@ var conformanceClauses = []struct {
 // conformanceMain writes the evidence from a running exporter as a Markdown table, and returns the exit code.
 func conformanceMain(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	app := cmdline.New(&cmdline.About{Name: "gpu-exporter " + conformanceCommand,
-		Text: "Writes the evidence for accelerator_metrics of the CNCF's " +
+		Text: "Writes the report on accelerator_metrics of the CNCF's " +
 			"Kubernetes AI Conformance from the running exporter.", ExitCodes: [][2]string{{"0", "all required clauses are met"},
 			{"1", "a clause is not met, or the exporter could not be read"}, {"2", "invalid flag"}}}, stdout, stderr)
 	url := app.Flag("url", "Metrics of the running exporter.").Default("http://localhost" + web.DefaultAddress + "/metrics").String()
