@@ -30,14 +30,11 @@ func cli(root string) ([]byte, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	for _, b := range []struct {
-		module   string
-		packages []string
-	}{{".", []string{"./cmd/exporter", "./cmd/report", "./cmd/standin"}}, {"cmd/migrate", []string{"."}}} {
-		cmd := exec.Command("go", append([]string{"build", "-o", dir + "/"}, b.packages...)...)
-		cmd.Dir, cmd.Stderr = filepath.Join(root, b.module), os.Stderr
+	for _, program := range []string{"exporter", "report", "migrate", "standin"} {
+		cmd := exec.Command("go", "build", "-o", dir+"/", ".")
+		cmd.Dir, cmd.Stderr = filepath.Join(root, "cmd", program), os.Stderr
 		if err := cmd.Run(); err != nil {
-			return nil, fmt.Errorf("build %v: %w", b.packages, err)
+			return nil, fmt.Errorf("build %s: %w", program, err)
 		}
 	}
 	var out strings.Builder
@@ -53,6 +50,10 @@ func cli(root string) ([]byte, error) {
 	}
 	return []byte(out.String()), nil
 }
+
+// cliTables begin the tables of the parts of a manual page.
+var cliTables = map[string]string{"COMMANDS": "\n| command | purpose |\n|---|---|\n", "FILES": "\n| file | use |\n|---|---|\n",
+	"EXIT STATUS": "\n| exit code | meaning |\n|---|---|\n"}
 
 var (
 	variable = regexp.MustCompile(` \(\$([A-Z0-9_]+)\)$`)
@@ -74,14 +75,7 @@ func section(out *strings.Builder, path string, args ...string) (commands []stri
 		case macro == ".TH" || macro == ".TP" || part == "NAME" && macro != ".SH" || part == "SEE ALSO":
 		case macro == ".SH":
 			part, item = rest, ""
-			switch part {
-			case "COMMANDS":
-				out.WriteString("\n| command | purpose |\n|---|---|\n")
-			case "EXIT STATUS":
-				out.WriteString("\n| exit code | meaning |\n|---|---|\n")
-			case "FILES":
-				out.WriteString("\n| file | use |\n|---|---|\n")
-			}
+			out.WriteString(cliTables[part])
 		case macro == ".SS":
 			group = rest
 		case macro == ".B":

@@ -107,15 +107,12 @@ func QueryFieldsMarkdown() string {
 		}
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "## Fields of nvidia-smi\n\nGenerated from [nvidia-smi.csv](../internal/catalog/reference/nvidia-smi.csv), "+
-		"which has every field "+
-		"of `nvidia-smi --query-gpu` in its own row,\nwith its aliases and label values.\n\n"+
-		"Driver %s has %d fields: %d are exported, %d are not exported yet although NVML has them, %d are omitted "+
-		"for the\n"+
-		"reason given. %d fields that only older drivers accept come last. `family{label}` has one series per value "+
-		"of the label,\n`family` (`label`) is the label of an info metric. Values are in base units (MiB as bytes, MHz as hertz, "+
-		"%% as a ratio, µs as\nseconds); "+
-		"Enabled, Yes and Active are 1, or seconds, whose rate is above 0 while active. The state is the series with value 1.\n",
+	fmt.Fprintf(&b, "## Fields of nvidia-smi\n\nGenerated from [nvidia-smi.csv](../internal/catalog/reference/nvidia-smi.csv), which "+
+		"has every field of `nvidia-smi --query-gpu` in its own row,\nwith its aliases and label values.\n\nDriver %s has %d fields: "+
+		"%d are exported, %d are not exported yet although NVML has them, %d are omitted for the\nreason given. %d fields that only "+
+		"older drivers accept come last. `family{label}` has one series per value of the label,\n`family` (`label`) is the label of "+
+		"an info metric. Values are in base units (MiB as bytes, MHz as hertz, %% as a ratio, µs as\nseconds); Enabled, Yes and "+
+		"Active are 1, or seconds, whose rate is above 0 while active. The state is the series with value 1.\n",
 		QueryFieldsDriver, len(all)-older, exported, pending, missing, older)
 	section := ""
 	for i := 0; i < len(all); {

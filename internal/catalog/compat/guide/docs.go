@@ -13,35 +13,23 @@ import (
 // introduction begins the generated part of docs/dcgm-exporter.md; ~ stands for a back quote.
 const introduction = `## Names of dcgm-exporter
 
-With ~--compat=dcgm-4.8~ or ~--compat=dcgm-4.9~ the exporter also serves, at ~%s~, the names, units, types and labels of
-that release of dcgm-exporter, from the same readings as ~/metrics~ and in the text format only. They were compared with
-its published configuration and NVIDIA's field list, not with a running dcgm-exporter.
+With ~--compat=dcgm-4.8~ or ~--compat=dcgm-4.9~ the exporter also serves, at ~%s~, the names, units, types and labels of that release of
+dcgm-exporter, from the same readings as ~/metrics~ and in the text format only. They were compared with its published configuration and
+NVIDIA's field list, not with a running dcgm-exporter.
 
-%d families: %d of dcgm-exporter's default configuration, %d that its file has as comments, %d for custom collector
-files. %d are equal. 4.9 renames %d default families and changes the unit of %d of them; a star marks names that follow
-its rules but are in no public source.
+%d families: %d of dcgm-exporter's default configuration, %d that its file has as comments, %d for custom collector files. %d are equal.
+4.9 renames %d default families and changes the unit of %d of them; a star marks names that follow its rules but are in no public
+source.
 
 ### Labels
 
 | label | value |
 |---|---|
 %s
-### Shared GPUs
-
-| ~--compat.set=kubernetes-virtual-gpus~ | as dcgm-exporter with | a GPU that several containers share has | sums over GPUs |
-|---|---|---|---|
-| ~false~ (default) | its defaults | one series, without ~pod~; dcgm-exporter has the name of one of the pods | correct |
-| ~true~ | ~KUBERNETES_VIRTUAL_GPUS=true~ | a copy for each container, up to %d | too high: take ~max by (UUID)~ first |
-
-With ~true~, ~DCGM_FI_DEV_GPU_UTIL~ and ~DCGM_FI_DEV_FB_USED~ have each container's own part, and without ~pod~ the
-GPU's. With both, values of a whole GPU are repeated for its MIG instances, as in dcgm-exporter: take ~max by (UUID)~ too.
-
-With ~honor_labels: false~, as in dcgm-exporter's chart, Prometheus renames them to ~exported_pod~ and so on.
-
 ### Families that differ
 
-A 60 s mean is that before the latest reading, at any scrape interval. For the MIG instances of names marked (MIG) the
-query has ~gpu_mig_~ instead of ~gpu_~.
+A 60 s mean is that before the latest reading, at any scrape interval. For the MIG instances of names marked (MIG) the query has
+~gpu_mig_~ instead of ~gpu_~.
 
 | dcgm-exporter 4.8 | 4.9 | here | difference |
 |---|---|---|---|
@@ -78,7 +66,7 @@ func Markdown() (string, error) {
 	}
 	fmt.Fprintf(&b, strings.ReplaceAll(introduction, "~", "`"),
 		compat.DCGM48.Path(), len(p.Rows()), count[compat.ByDefault], count[compat.Commented], count[compat.Custom], equal, renamed,
-		rescaled, labels, compat.MaxRepeats)
+		rescaled, labels)
 	equals := rowsMarkdown(&b, p.Rows())
 	b.WriteString("\n### Families that are equal\n\nWith the name in 4.9, if another, and the query in base units here. Where names " +
 		"share a query, the values of its label are in their order. Metrics that [metrics](metrics.md) marks *all* need " +
