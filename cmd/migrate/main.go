@@ -51,7 +51,8 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if command || len(args) > 0 && strings.HasPrefix(args[0], "-") { // help, manual and completion of the program have the flags, too
 		app.Flag("output", "Form of the result: text or json.").Default("text").EnumVar(&output, "text", "json")
 		app.Flag("rewrite", "Also print each query in gpu-exporter's own names, if it can be rewritten.").BoolVar(&rewrite)
-		app.Arg("file", "Files to read, or directories of .json, .yaml and .yml files; - is the standard input, one query per line.").Required().StringsVar(&paths)
+		app.Arg("file", "Files to read, or directories of .json, .yaml and .yml files; - is the standard input, one query per line.").
+			Required().StringsVar(&paths)
 	}
 	err := app.Parse(args)
 	if err == nil && !command {

@@ -161,7 +161,8 @@ func TestOtherSystems(t *testing.T) {
 			bytes, built := must.Read(t, file), output(t, "", "go", "version", "-m", file)
 			if !strings.HasPrefix(bytes, form) || !strings.Contains(bytes, releaseVersion) || !strings.Contains(built, "GOARCH="+goarch) ||
 				!strings.Contains(built, "GOOS="+goos) || !strings.Contains(built, "CGO_ENABLED=0") {
-				t.Errorf("%s is not one of %s for %s: it begins with %q and is built with\n%s", file, releaseVersion, system, bytes[:8], built)
+				t.Errorf("%s is not one of %s for %s: it begins with %q and is built with\n%s", file, releaseVersion, system, bytes[:8],
+					built)
 			}
 			hasModules(t, filepath.Join(release(t), program+"-"+releaseVersion+"-"+system+".cdx.json"), file,
 				must.Read(t, filepath.Join(dir, "THIRD_PARTY_NOTICES")))
