@@ -249,12 +249,10 @@ func (a *analysis) release(l *load, r *document.Workload) (ad *document.Advice, 
 			len(pods), units.Count(gpus, "GPU"), since))
 	case busySteps > 0:
 		ad.Reason = "stopped"
-		ad.Evidence = units.Sentence(units.Count(gpus, "GPU"), " stopped being busy ", since, " ago and ", verb,
-			" still allocated", last)
+		ad.Evidence = units.Sentence(units.Count(gpus, "GPU"), " stopped being busy ", since, " ago and ", verb, " still allocated", last)
 	case memory < emptyBelow:
 		ad.Reason = "never_used"
-		ad.Evidence = units.Sentence(units.Count(gpus, "GPU"), " allocated for ", since, ": ", ran,
-			", and no process had memory", last)
+		ad.Evidence = units.Sentence(units.Count(gpus, "GPU"), " allocated for ", since, ": ", ran, ", and no process had memory", last)
 	default:
 		ad.Reason = "loaded_idle"
 		ad.Evidence = units.Sentence(units.Count(gpus, "GPU"), " allocated for ", since, " with ", units.GiB(memory),

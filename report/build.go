@@ -29,8 +29,7 @@ func Build(ctx context.Context, api API, opt Options) (*document.Document, error
 		opt.Progress = func(string, int, int) {}
 	}
 	p := series.NewPeriod(opt.From, opt.To, opt.Step)
-	r := &reader{api: api, p: p, opt: opt, q: prom.QL{Match: opt.Match, Cluster: opt.ClusterLabel},
-		sources: map[string]*document.Source{}}
+	r := &reader{api: api, p: p, opt: opt, q: prom.QL{Match: opt.Match, Cluster: opt.ClusterLabel}, sources: map[string]*document.Source{}}
 	a := &analysis{p: p, opt: &opt}
 	r.opt.Progress("available metrics", 0, 1)
 	fleet, found, err := r.usage(ctx, a)

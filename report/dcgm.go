@@ -85,8 +85,7 @@ func (r *reader) dcgm(ctx context.Context) (*fleet, *gpuFacts, []*space, error) 
 		facts.byModel[g.model] = max(facts.byModel[g.model], g.total)
 	}
 	if len(f.nodes) == 0 {
-		return nil, nil, nil, r.noData("the series of dcgm-exporter have no values in the period (%s): change --from " +
-			"and --to")
+		return nil, nil, nil, r.noData("the series of dcgm-exporter have no values in the period (%s): change --from and --to")
 	}
 	list := make([]*space, 0, len(h.spaces))
 	for _, n := range sortedKeys(h.spaces) {

@@ -295,8 +295,7 @@ func (r *reader) nodes(ctx context.Context) (*fleet, error) {
 		}
 	}
 	if len(f.nodes) == 0 {
-		return nil, r.noData("the server has the metric %s without values in the period (%s): change --from and --to",
-			metric.RuleGPUs)
+		return nil, r.noData("the server has the metric %s without values in the period (%s): change --from and --to", metric.RuleGPUs)
 	}
 	if err := r.before(ctx, f); err != nil {
 		return nil, err

@@ -121,12 +121,10 @@ func (a *analysis) size(l *load, r *document.Workload, steps int) (*document.Adv
 	switch {
 	case assumed:
 		ad.Title = fmt.Sprintf("Try %s at %s, with limited memory", r.Name, s.Name())
-		ad.Risk = "medium: a trial, because the memory that it needs cannot be measured; watch latency and " +
-			"allocation errors"
+		ad.Risk = "medium: a trial, because the memory that it needs cannot be measured; watch latency and allocation errors"
 	case s.Replicas > 0:
 		ad.Title = fmt.Sprintf("Share the GPU of %s: %s is enough", r.Name, s.Name())
-		ad.Risk = "medium: time-slicing isolates neither memory nor faults; simultaneous bursts of two containers " +
-			"slow down"
+		ad.Risk = "medium: time-slicing isolates neither memory nor faults; simultaneous bursts of two containers slow down"
 	default:
 		ad.Title = fmt.Sprintf("Move %s to the MIG profile %s", r.Name, s.Profile.Name)
 		ad.Risk = "medium: bursts that use the whole GPU take longer on fewer SMs; compare latency before and after"

@@ -231,8 +231,7 @@ type gpuFacts struct {
 }
 
 func newGPUFacts() *gpuFacts {
-	return &gpuFacts{map[gpuKey]string{}, map[gpuKey]float64{}, map[string]float64{},
-		map[gpuKey]*[dayQuantities]series.Track{}}
+	return &gpuFacts{map[gpuKey]string{}, map[gpuKey]float64{}, map[string]float64{}, map[gpuKey]*[dayQuantities]series.Track{}}
 }
 
 // dayQuantity is something that is read of a GPU for each day of the period: what is exceeded for the budget's fraction

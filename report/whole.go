@@ -137,8 +137,7 @@ func (a *analysis) fix(f *fleet, seen *faults) []document.Advice {
 		}
 		ad := a.advice(n.key, document.AdviseFix, "gpu_unavailable", lost, "high")
 		ad.Title = "Repair the GPUs of " + n.key.node
-		ad.Evidence = units.Sentence(fmt.Sprintf("%.1f GPU-hours could not be used", lost),
-			strings.Join(signs[:min(4, len(signs))], ", "))
+		ad.Evidence = units.Sentence(fmt.Sprintf("%.1f GPU-hours could not be used", lost), strings.Join(signs[:min(4, len(signs))], ", "))
 		ad.Risk = "low: drain the node first"
 		ad.ChangeIn = "shell"
 		ad.Change = fmt.Sprintf("kubectl cordon %s   # then look: the driver's recovery action, XIDs and remapped "+"rows "+

@@ -50,8 +50,7 @@ type checker struct {
 }
 
 func newChecker(rewrite bool) (*checker, error) {
-	c := &checker{map[string]entry{}, map[string]bool{}, rewrite,
-		parser.NewParser(parser.Options{EnableExperimentalFunctions: true})}
+	c := &checker{map[string]entry{}, map[string]bool{}, rewrite, parser.NewParser(parser.Options{EnableExperimentalFunctions: true})}
 	for _, release := range []compat.Release{compat.NvidiaSMI, compat.DCGM49, compat.DCGM48} { // the last one wins
 		list, err := guide.Entries(release)
 		if err != nil {

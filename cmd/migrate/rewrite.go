@@ -36,8 +36,7 @@ var (
 	// unscaled forms have the same value in every unit.
 	unscaled = []string{"absent", "count_over_time", "present_over_time", "changes", "resets"}
 	// linear functions of a sum are the sum of the functions.
-	linear = []string{"rate", "irate", "increase", "delta", "idelta", "deriv", "avg_over_time", "sum_over_time",
-		"last_over_time"}
+	linear = []string{"rate", "irate", "increase", "delta", "idelta", "deriv", "avg_over_time", "sum_over_time", "last_over_time"}
 )
 
 // The differences that a rewritten query has, by what it is about.
@@ -117,8 +116,7 @@ func (r *rewriter) label(name string, s columns) (string, error) {
 	case strings.HasPrefix(name, "GPU_I_") || strings.HasPrefix(name, "GPU_CI_"):
 		return "", fmt.Errorf("label %s: MIG instances have families of their own, gpu_mig_*", name)
 	case to == "":
-		return "", fmt.Errorf("label %s is not on our series: join gpu_info or gpu_pod_info, or add it to the scrape as there",
-			name)
+		return "", fmt.Errorf("label %s is not on our series: join gpu_info or gpu_pod_info, or add it to the scrape as there", name)
 	case slices.Contains(ofPods, name) && !r.honor:
 		return "", fmt.Errorf("label %s is that of dcgm-exporter's own pod where exported_%s is that of the workload", name, name)
 	case slices.Contains(ofPods, to) && !r.perPod:
@@ -343,8 +341,7 @@ func (r *rewriter) binary(n *parser.BinaryExpr, path []string) (parser.Expr, col
 			}
 		}
 		// Both sides may have labels of their own, such as sensor, that the other exporter has in the metric's name.
-		m.MatchingLabels = slices.Compact(slices.Sorted(slices.Values(slices.Concat(m.MatchingLabels, ownLabels(n.LHS),
-			ownLabels(n.RHS)))))
+		m.MatchingLabels = slices.Compact(slices.Sorted(slices.Values(slices.Concat(m.MatchingLabels, ownLabels(n.LHS), ownLabels(n.RHS)))))
 	default:
 		for i, name := range m.MatchingLabels {
 			a, err := r.label(name, l)
@@ -596,6 +593,5 @@ func scaled(expr parser.Expr, factor float64) parser.Expr {
 	if factor < 1 {
 		op, number = parser.DIV, 1/factor
 	}
-	return &parser.ParenExpr{Expr: &parser.BinaryExpr{Op: parser.ItemType(op), LHS: expr,
-		RHS: &parser.NumberLiteral{Val: number}}}
+	return &parser.ParenExpr{Expr: &parser.BinaryExpr{Op: parser.ItemType(op), LHS: expr, RHS: &parser.NumberLiteral{Val: number}}}
 }

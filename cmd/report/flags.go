@@ -92,9 +92,7 @@ func (c *settings) serverFlags(app *kingpin.Application) func() error {
 	flag("prometheus.user", "User name for basic authentication; empty disables it.").StringVar(&basic.Username)
 	flag("prometheus.password-file", "File with the password for basic authentication.").StringVar(&basic.PasswordFile)
 	flag("prometheus.token-file", "File with a bearer token; empty sends none.").StringVar(&auth.CredentialsFile)
-	headers := flag("prometheus.header", "Header of every request, as NAME:VALUE (repeatable), such as "+
-		"X-Scope-OrgID:team.").
-		Strings()
+	headers := flag("prometheus.header", "Header of every request, as NAME:VALUE (repeatable), such as X-Scope-OrgID:team.").Strings()
 	flag("prometheus.ca-file", "CA certificate of the server; empty uses the system's.").StringVar(&tls.CAFile)
 	flag("prometheus.cert-file", "Client certificate.").StringVar(&tls.CertFile)
 	flag("prometheus.key-file", "Key of the client certificate.").StringVar(&tls.KeyFile)
@@ -137,11 +135,9 @@ func (c *settings) periodFlags(app *kingpin.Application) func() error {
 	flag := app.Flag
 	from := flag("from", "Start of the period: an age such as 30d or now-7d, a time such as 2026-01-31 or '2026-01-31 "+
 		"10:00', or the name of a month or week, such as 2026-01, january, last-month, 2026-W05 or last-week, which is "+
-		"then the whole period.").
-		Default("30d").String()
+		"then the whole period.").Default("30d").String()
 	to := flag("to", "End of the period, like --from; empty is now, or the end of the month or week in --from.").String()
-	zone := flag("time-zone", "Time zone of times, months and hours of the day, such as Europe/Berlin.").Default("UTC").
-		String()
+	zone := flag("time-zone", "Time zone of times, months and hours of the day, such as Europe/Berlin.").Default("UTC").String()
 	compare := flag("compare", "Earlier report (--format=json) to compare with; empty compares with none.").String()
 	flag("history", "Directory of earlier reports (--format=json), to which this one is added: the trend, and what became of each advice; "+
 		"empty keeps none.").StringVar(&c.history)
@@ -216,19 +212,16 @@ func (c *settings) accountFlags(app *kingpin.Application) func() error {
 	flag := app.Flag
 	flag("match", `Matchers added to every selector, such as cluster="prod".`).StringVar(&c.options.Match)
 	flag("cluster-label", "Label with the name of the cluster.").Default("cluster").StringVar(&c.options.ClusterLabel)
-	flag("node-pool-label", "Node label with the name of the pool; empty tries those of the clouds, then the nodes' "+
-		"names.").
+	flag("node-pool-label", "Node label with the name of the pool; empty tries those of the clouds, then the nodes' names.").
 		StringVar(&c.options.PoolLabel)
-	metrics := flag("metrics", "Metrics to read: gpu-exporter or dcgm.").Default("gpu-exporter").Enum("gpu-exporter",
-		"dcgm")
+	metrics := flag("metrics", "Metrics to read: gpu-exporter or dcgm.").Default("gpu-exporter").Enum("gpu-exporter", "dcgm")
 	priceList := flag("prices", "Price list in YAML: currency, gpus (model, node_pool, cluster, node_labels, from, to, per_hour), "+
 		"energy_per_kwh; empty prints no cost.").String()
 	flag("prices.share", "Share the cost of GPU-time that belongs to no namespace, such as unallocated, among namespaces and groups in "+
 		"proportion to their own.").BoolVar(&c.options.ShareCost)
 	flag("advice.min-coverage", "Minimum fraction of a workload's time with known activity.").Default("0.95").
 		Float64Var(&c.options.Advice.Coverage)
-	flag("advice.min-saving", "Minimum number of GPUs, as a mean over the period, that advice must save.").Default(
-		"0.02").
+	flag("advice.min-saving", "Minimum number of GPUs, as a mean over the period, that advice must save.").Default("0.02").
 		Float64Var(&c.options.Advice.Saving)
 	flag("advice.budget", "Fraction of the time in which the demand may exceed what is recommended.").Default("0.001").
 		Float64Var(&c.options.Advice.Budget)
@@ -237,8 +230,7 @@ func (c *settings) accountFlags(app *kingpin.Application) func() error {
 			&c.options.RemovedAfter),
 		days(app, "advice.min-observation", "Minimum time of allocation before the size of a workload is judged.", "7d",
 			&c.options.Advice.Observed),
-		days(app, "advice.min-idle", "Minimum idle time of a GPU before its release is recommended.", "24h",
-			&c.options.Advice.Idle),
+		days(app, "advice.min-idle", "Minimum idle time of a GPU before its release is recommended.", "24h", &c.options.Advice.Idle),
 	}
 	return func() (err error) {
 		for _, f := range complete {
@@ -272,16 +264,14 @@ func (c *settings) outputFlags(app *kingpin.Application) func() error {
 	group := flag("group-by", "Levels to show, separated by commas: "+strings.Join(render.Levels(), ", ")+
 		"; label:NAME adds up workloads by a label of their pods or namespaces, such as label:team.").
 		Default("model,node_pool,namespace,workload").String()
-	format := flag("format", "Formats to write, separated by commas: "+strings.Join(render.Formats(), ", ")+".").
-		Default("table").String()
+	format := flag("format", "Formats to write, separated by commas: "+strings.Join(render.Formats(), ", ")+".").Default("table").String()
 	level := flag("level", "Levels of CSV, separated by commas, each of which is a file: "+strings.Join(render.AllCSVLevels(""), ", ")+
 		", or the label of --group-by=label:NAME; empty is all of them.").String()
 	flag("query", "Add the PromQL of each row to CSV.").BoolVar(&c.query)
 	flag("out", "File (one format, of CSV one level) or directory to write to; empty is standard output.").Short('o').StringVar(&c.out)
 	flag("top", "Maximum rows of each list in table and Markdown; 0 is all.").Default("20").IntVar(&c.top)
 	fail := flag("fail-on", "Exit with 5 if a figure exceeds a value, as NAME>VALUE (repeatable): "+
-		strings.Join(limitNames(), ", ")+". Hours are fractions of all hours, 0 to 1; below_goal is what is missing "+
-		"of --goal.").Strings()
+		strings.Join(limitNames(), ", ")+". Hours are fractions of all hours, 0 to 1; below_goal is what is missing of --goal.").Strings()
 	hook := flag("webhook.url-file", "File with the URL to which the short form is posted, as JSON with text, as for Slack; empty "+
 		"posts none.").String()
 	flag("quiet", "Show no progress.").Short('q').BoolVar(&c.quiet)

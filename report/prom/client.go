@@ -325,8 +325,7 @@ func (c *Client) attempt(ctx context.Context, method, path string, form url.Valu
 	case err != nil:
 		return 0, fmt.Errorf("read the response of %s: %w", c.Where(), err)
 	case n > maxBytes:
-		return noRetry, &tooLarge{fmt.Errorf("a response of %s is larger than %d MiB: use a shorter --from", c.Where(),
-			maxBytes>>20)}
+		return noRetry, &tooLarge{fmt.Errorf("a response of %s is larger than %d MiB: use a shorter --from", c.Where(), maxBytes>>20)}
 	case res.StatusCode == http.StatusOK:
 		return 0, nil
 	}
@@ -347,8 +346,7 @@ func (c *Client) unreachable(err error) (time.Duration, error) {
 	var other redirect
 	switch {
 	case errors.As(err, &other):
-		return noRetry, fmt.Errorf("%s redirects to %s: set --prometheus.url to the server that responds itself", c.Where(),
-			other.to)
+		return noRetry, fmt.Errorf("%s redirects to %s: set --prometheus.url to the server that responds itself", c.Where(), other.to)
 	case errors.Is(err, errRedirects):
 		return noRetry, fmt.Errorf("%s redirects to itself again and again: set --prometheus.url to the path of the API, and "+
 			"look at the proxy in front of it", c.Where())

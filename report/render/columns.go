@@ -241,8 +241,7 @@ func decisionColumns() []column[*decision] {
 func bucketColumns(d *document.Document) []column[*document.Bucket] {
 	columns := []column[*document.Bucket]{
 		instant(d, "from", "", "Start of the part of the trend.", func(b *document.Bucket) *time.Time { return &b.From }),
-		number("gpu_hours", "", ofHours,
-			func(b *document.Bucket) float64 { return b.States.Sum() }),
+		number("gpu_hours", "", ofHours, func(b *document.Bucket) float64 { return b.States.Sum() }),
 	}
 	for s := range document.StateCount {
 		columns = append(columns, number(s.String()+"_gpu_hours", "", units.Sentence(s.Quantity().Definition),

@@ -207,10 +207,9 @@ func area(v []float64, top, height float64) string {
 }
 
 func spark(p *document.Plot) template.HTML {
-	return template.HTML(
-		fmt.Sprintf(`<svg class="s" viewBox="0 0 %d 24" preserveAspectRatio="none" aria-hidden="true">`+
-			`<path class="b" d="%s"/><path class="a" d="%s"/></svg>`, len(p.Busy), area(p.Peak, 1, 24),
-			line(p.Busy, 1, 23)))
+	return template.HTML(fmt.Sprintf(`<svg class="s" viewBox="0 0 %d 24" preserveAspectRatio="none" aria-hidden="true">`+
+		`<path class="b" d="%s"/><path class="a" d="%s"/></svg>`, len(p.Busy), area(p.Peak, 1, 24),
+		line(p.Busy, 1, 23)))
 }
 
 // plots draws a workload over time. Its captions and paths are made of numbers.

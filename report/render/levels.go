@@ -79,6 +79,5 @@ func stack(c document.States, class string) template.HTML {
 		fmt.Fprintf(&b, `<i class="k%d" style="flex:%.4f" title="%s: %s"></i>`, s, v/sum, word, percent)
 		fmt.Fprintf(&text, "%s %s; ", word, percent)
 	}
-	return template.HTML(fmt.Sprintf(`<div class="bar %s" role="img" aria-label="%s">%s</div>`, class, text.String(),
-		b.String()))
+	return template.HTML(fmt.Sprintf(`<div class="bar %s" role="img" aria-label="%s">%s</div>`, class, text.String(), b.String()))
 }

@@ -50,8 +50,7 @@ func object(t reflect.Type, defs map[string]any) map[string]any {
 			required = append(required, name)
 		}
 	}
-	return map[string]any{"type": "object", "properties": properties, "required": required,
-		"additionalProperties": false}
+	return map[string]any{"type": "object", "properties": properties, "required": required, "additionalProperties": false}
 }
 
 func schemaOf(t reflect.Type, defs map[string]any) map[string]any {

@@ -64,8 +64,7 @@ func (w *outline) summary() {
 	w.printf("Coverage %s; the states differ from the expected GPU-hours by %s.\n",
 		units.Ratio(d.Fleet.Coverage), units.Difference(d.Checks.Difference))
 	w.list(stateTable(d), w.states)
-	w.printf("\nOf idle, %s GPU-hours are reclaimable: in periods of 30 minutes and longer. Of busy, %s are beyond "+
-		"the "+
+	w.printf("\nOf idle, %s GPU-hours are reclaimable: in periods of 30 minutes and longer. Of busy, %s are beyond the "+
 		"allocation of the containers, and %s are unattributed.\n", units.Hours(d.Fleet.Reclaimable),
 		units.Hours(d.Fleet.Beyond),
 		units.Hours(d.Fleet.Unattributed))

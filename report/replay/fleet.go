@@ -41,8 +41,7 @@ func (r Result) Waits(step time.Duration) string {
 	if r.Waiting == 0 {
 		return "none would have waited"
 	}
-	text := fmt.Sprintf("%d would have waited, %s at the longest", r.Waiting,
-		units.Duration(time.Duration(r.LongestWait*float64(step))))
+	text := fmt.Sprintf("%d would have waited, %s at the longest", r.Waiting, units.Duration(time.Duration(r.LongestWait*float64(step))))
 	if r.Unplaced > 0 {
 		text += fmt.Sprintf(", and %d would not have run at all", r.Unplaced)
 	}
@@ -76,8 +75,7 @@ func (f *Fleet) Without(names []string, from, to int, budget float64) Result {
 // Removable finds how many nodes, least used first, a part of the period would not have needed.
 func (f *Fleet) Removable(from, to int, budget float64) (order []string, n int, r Result) {
 	least := slices.SortedFunc(slices.Values(f.Nodes), func(x, y Node) int {
-		return cmp.Or(cmp.Compare(f.Used[x.ID]/float64(max(1, x.GPUs)), f.Used[y.ID]/float64(max(1, y.GPUs))),
-			strings.Compare(x.ID, y.ID))
+		return cmp.Or(cmp.Compare(f.Used[x.ID]/float64(max(1, x.GPUs)), f.Used[y.ID]/float64(max(1, y.GPUs))), strings.Compare(x.ID, y.ID))
 	})
 	for _, x := range least {
 		if !f.Left[x.ID] {

@@ -126,8 +126,7 @@ func (c *Current) fitReplicas(d Demand) (*Size, Reason) {
 }
 
 func tooHigh(need float64) Reason {
-	return Reason{"peaks_too_high",
-		fmt.Sprintf("it needs %s of its allocation, with headroom", units.Ratio(min(1, need)))}
+	return Reason{"peaks_too_high", fmt.Sprintf("it needs %s of its allocation, with headroom", units.Ratio(min(1, need)))}
 }
 
 // fitProfile chooses a MIG profile of which a GPU has at least two.
@@ -157,8 +156,7 @@ func (c *Current) fitProfile(d Demand) (*Size, Reason) {
 				p.Name, units.Ratio(compute), units.Ratio(need))
 			continue
 		case p.Bytes < MemoryHeadroom*d.Memory:
-			smaller = fmt.Sprintf("Not %s: it has %s, and the memory needed is %s.",
-				p.Name, units.GiB(p.Bytes), units.GiB(d.Memory))
+			smaller = fmt.Sprintf("Not %s: it has %s, and the memory needed is %s.", p.Name, units.GiB(p.Bytes), units.GiB(d.Memory))
 			continue
 		case smaller == "":
 			smaller = p.Name + " is the smallest profile."
@@ -172,6 +170,5 @@ func (c *Current) fitProfile(d Demand) (*Size, Reason) {
 	if d.isolated() > 0.5 {
 		return nil, tooHigh(d.isolated())
 	}
-	return nil, Reason{"memory_too_high", fmt.Sprintf("no smaller profile fits its memory of %s",
-		units.GiB(d.Memory))}
+	return nil, Reason{"memory_too_high", fmt.Sprintf("no smaller profile fits its memory of %s", units.GiB(d.Memory))}
 }

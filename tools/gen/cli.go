@@ -53,7 +53,7 @@ func cli(root string) ([]byte, error) {
 
 // cliTables begin the tables of the parts of a manual page.
 var cliTables = map[string]string{"COMMANDS": "\n| command | purpose |\n|---|---|\n", "FILES": "\n| file | use |\n|---|---|\n",
-	"EXIT STATUS": "\n| exit code | meaning |\n|---|---|\n"}
+	"EXIT STATUS": "\n| exit code | meaning |\n|---|---|\n", "ARGUMENTS": "\n| argument | meaning |\n|---|---|\n"}
 
 var (
 	variable = regexp.MustCompile(` \(\$([A-Z0-9_]+)\)$`)
