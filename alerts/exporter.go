@@ -161,7 +161,7 @@ func exporterState() []Alert {
 				"(prometheus_rule_evaluation_failures_total)."},
 		{Name: "GPUExporterPaused", Severity: Warning, Labels: []string{"node", "reason"}, For: minutes10,
 			Keep: minutes5, Dashboard: dashboard,
-			Expr:    "max by (cluster, node, reason) (gpu_exporter_paused) == 1",
+			Expr:    `max by (cluster, node, reason) (gpu_exporter_paused{reason!="runtime_suspend"}) == 1`,
 			Summary: "The exporter has kept NVML shut down for too long.",
 			Description: "The exporter of {{ $labels.node }} has kept NVML shut down for {{ $labels.reason }} longer " +
 				"than such a change should take. Check its log and the component that reconfigures the GPUs (MIG " +

@@ -23,6 +23,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/rooms/record"
 	"github.com/gpu-exporter/gpu-exporter/rooms/slices"
 	"github.com/gpu-exporter/gpu-exporter/rooms/slurm"
+	"github.com/gpu-exporter/gpu-exporter/rooms/suspend"
 	"github.com/gpu-exporter/gpu-exporter/rooms/visible"
 )
 
@@ -42,6 +43,7 @@ var parts = []part{
 	{room: accounts.New},
 	{room: kmsg.New},
 	{room: letgo.New},
+	{room: suspend.New},
 	{room: links.New},
 	{room: processes.New},
 	{room: compat.New},

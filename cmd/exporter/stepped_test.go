@@ -111,6 +111,7 @@ func TestScenarios(t *testing.T) {
 		"SlurmWithoutTheRight":                slurmWithoutTheRight,
 		"SlurmBesideAKubelet":                 slurmBesideAKubelet,
 		"UnboundGPU":                          unboundGPU,
+		"SuspendedGPU":                        suspendedGPU,
 	} {
 		branch := "R580"
 		if name == "Bandwidth" { // from R595 on GPM has sums

@@ -35,8 +35,8 @@ func exporter() Group {
 					}
 				})},
 			{Name: "gpu_exporter_paused", Scope: ScopeExporter,
-				Help: "Whether NVML is shut down, by reason: for a MIG change, on request (SIGUSR1), or while a GPU is " +
-					"unbound from the driver or bound to it.",
+				Help: "Whether NVML is shut down, by reason: for a MIG change, on request (SIGUSR1), while a GPU is " +
+					"unbound from the driver or bound to it, or to let idle GPUs suspend (where they may).",
 				Labels: []string{"reason"},
 				Read: node(func(v *gpu.View, emit gpuEmit) {
 					for _, p := range v.Paused {

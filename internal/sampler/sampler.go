@@ -113,6 +113,7 @@ func (s *Sampler) poll(now time.Time) {
 	s.drain()
 	s.settle()
 	s.scanBus()
+	s.letSuspend()
 	s.stepSession(limit)
 	if !s.listening.Load() {
 		s.pollEvents(limit)

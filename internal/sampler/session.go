@@ -28,6 +28,8 @@ const (
 	// last change.
 	maxBinding     = 5 * time.Minute
 	bindingSettles = time.Second
+	// suspendPause is how long NVML stays shut down if no poll extends that.
+	suspendPause = time.Minute
 	// reopenEvery is the minimum interval between new sessions because every GPU fails.
 	reopenEvery = 5 * time.Minute
 	// minSeek and maxSeek bound the wait until a new session is opened because a GPU of the PCI bus is unknown to the
@@ -39,13 +41,6 @@ const (
 // resetForMIG is the architecture whose MIG mode changes with a reset of the GPU. "Starting with the Hopper generation of
 // GPUs, enabling MIG mode no longer requires a GPU reset to take effect" (NVIDIA Multi-Instance GPU User Guide).
 const resetForMIG = "Ampere"
-
-// The reasons of a pause.
-const (
-	reasonMIG     = "mig_change"
-	reasonRequest = "request"
-	reasonBinding = "driver_binding"
-)
 
 // start runs an operation in a goroutine of its own.
 func (s *Sampler) start(op operation, do func() result) {
@@ -297,18 +292,12 @@ func (s *Sampler) takeRequest() {
 	switch {
 	case cancels:
 		st.intent = intentNone
-	case p.length == 0 && !s.paused(), p.reason == reasonBinding && s.paused():
+	case p.length == 0 && !s.paused(), p.reason != reasonRequest && s.paused() && !(p.reason == reasonSuspend && s.pausedFor(p.reason)):
 	case st.state == sessionClosed:
 		s.beginPause(p)
 	default:
 		st.pauseAt, st.intent, st.pause = 0, intentPause, p
 	}
-}
-
-// pausedFor reports whether it is for a reason. With every GPU bound to another driver there is nothing to read.
-func (s *Sampler) pausedFor(reason string) bool {
-	_, lent := s.expected.bound()
-	return s.paused() && s.session.pause.reason == reason && (reason != reasonBinding || !lent)
 }
 
 // noteBindings requests a pause if a GPU is unbound from the driver or bound to it: the session is not to keep it from that,
@@ -343,16 +332,34 @@ func (s *Sampler) awaitBinding() {
 	}
 }
 
+// letSuspend requests a pause while GPUs are suspended or may suspend, and the end of it.
+func (s *Sampler) letSuspend() {
+	if s.o.Suspend == nil {
+		return
+	}
+	p, closed := pause{reason: reasonSuspend, words: "for runtime power management"}, false
+	if closed, s.suspendable = s.o.Suspend(s.Latest(), s.now); closed {
+		p.length = suspendPause
+	}
+	s.inbox.Lock()
+	defer s.inbox.Unlock()
+	if (closed || s.pausedFor(reasonSuspend)) && !s.inbox.pause.Present() {
+		s.inbox.pause = gpu.Some(p)
+	}
+}
+
 // beginPause keeps NVML shut down.
 func (s *Sampler) beginPause(p pause) {
 	st := &s.session
+	again := s.pausedFor(p.reason)
 	st.pause, st.pausedUntil = p, s.clock+p.length
 	if st.tryAt = st.pausedUntil; p.length == 0 {
 		s.log.Info("NVML is initialized again", "reason", p.reason)
 		return
 	}
-	st.message = "NVML is shut down " + p.words
-	s.log.Info("NVML shut down", "reason", p.reason, "for", p.length)
+	if st.message = "NVML is shut down " + p.words; !again {
+		s.log.Info("NVML shut down", "reason", p.reason, "for", p.length)
+	}
 }
 
 // closed handles the end of a session.
@@ -437,6 +444,8 @@ func (s *Sampler) driverError() string {
 		return fmt.Sprintf("%s: no response for %s", st.op, age.Round(time.Second))
 	case s.paused() && st.pause.reason == reasonBinding && !s.pausedFor(reasonBinding):
 		return "" // every GPU is bound to another driver
+	case s.pausedFor(reasonSuspend):
+		return ""
 	case s.paused():
 		return st.message
 	case st.state != sessionOpen && st.message != "":

@@ -93,6 +93,9 @@ type Options struct {
 	VisibleScanner VisibleScanner // nil: containers are not scanned
 	Cgroups        Cgroups        // nil: memory by cgroup is not read
 	Expecter       Expecter       // nil: a GPU that NVML does not list cannot be missing
+	// Suspend reports, from the last view and the time of this poll, whether NVML is to be shut down, or stay so, to let GPUs
+	// suspend, and whether any may at all. It must not block. nil: none does.
+	Suspend func(*gpu.View, time.Time) (closed, possible bool)
 	// GPUs is the expected number of GPUs; 0 if unknown.
 	GPUs int
 	// Accounts is the maximum number of accounts (container, GPU); account.DefaultAccounts if 0.
@@ -186,6 +189,7 @@ type Sampler struct {
 	readings    chan *reading
 	results     chan result
 	expected    expectation
+	suspendable bool // some GPU may suspend
 	inventory   *gpu.Inventory
 	allocations gpu.Allocations
 	pending     gpu.Opt[gpu.Allocations] // as of the beginning of this poll, for the inventory of that time
@@ -378,6 +382,14 @@ type sessionState struct {
 	moduleSince gpu.Opt[time.Duration]
 }
 
+// The reasons of a pause.
+const (
+	reasonMIG     = "mig_change"
+	reasonRequest = "request"
+	reasonBinding = "driver_binding"
+	reasonSuspend = "runtime_suspend"
+)
+
 // pause is an intended shutdown of NVML.
 type pause struct {
 	reason, words string // a label, and what follows "shut down"
@@ -451,6 +463,12 @@ func (s *Sampler) Event(e gpu.XIDEvent) {
 func (s *Sampler) paused() bool {
 	st := &s.session
 	return st.state == sessionClosed && s.clock < st.pausedUntil
+}
+
+// pausedFor reports whether it is for a reason. With every GPU bound to another driver there is nothing to read.
+func (s *Sampler) pausedFor(reason string) bool {
+	_, lent := s.expected.bound()
+	return s.paused() && s.session.pause.reason == reason && (reason != reasonBinding || !lent)
 }
 
 // wake makes Run look whether there is a reason to poll at once. It does not block.

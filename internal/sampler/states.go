@@ -45,7 +45,7 @@ func (s *Sampler) stateOf(t *tracked) (gpu.DeviceState, string) {
 		return gpu.DeviceFailed, fmt.Sprintf("hung for %s: a driver call timed out", s.o.Watch().Sub(t.started).Round(time.Second))
 	case detached && (t.dev == nil || s.paused()):
 		return gpu.DeviceDetached, "bound to another driver"
-	case s.paused() && t.dev != nil && t.lostErr == nil && t.failErr == nil:
+	case s.paused() && (t.dev != nil || onBus && s.pausedFor(reasonSuspend)) && t.lostErr == nil && t.failErr == nil:
 		return gpu.DeviceUp, "suspended " + s.session.pause.words
 	case s.session.state != sessionOpen && t.known:
 		return gpu.DeviceFailed, "NVML is not available: " + s.session.message

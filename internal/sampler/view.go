@@ -54,6 +54,9 @@ func (s *Sampler) publish() {
 			{Reason: reasonBinding, Active: s.pausedFor(reasonBinding)}},
 		Notes: s.notes(),
 	}
+	if s.suspendable {
+		v.Paused = append(v.Paused, gpu.Pause{Reason: reasonSuspend, Active: s.pausedFor(reasonSuspend)})
+	}
 	v.GPUs = make([]gpu.GPU, len(s.devs))
 	for i, t := range s.devs {
 		s.fill(&v.GPUs[i], t)
@@ -174,6 +177,8 @@ func (s *Sampler) notes() []string {
 	st := &s.session
 	failure := s.driverError()
 	switch {
+	case s.pausedFor(reasonSuspend):
+		add("%s; readings resume once all GPUs are active.", st.message)
 	case s.paused():
 		add("%s; readings resume in at most %s.", st.message, (st.pausedUntil - s.clock).Round(time.Second))
 	case st.op != "" && s.o.Watch().Sub(st.opStarted) >= s.o.Deadline:

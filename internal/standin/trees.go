@@ -33,6 +33,9 @@ func WriteTrees(dir string, s *scenario.Scenario, n KubeletNode) (Trees, error) 
 		w.file(filepath.Join(device, "vendor"), "0x10de\n")
 		w.file(filepath.Join(device, "class"), "0x030200\n")
 		w.file(filepath.Join(device, "numa_node"), "0\n")
+		w.file(filepath.Join(device, "power", "control"), "on\n")
+		w.file(filepath.Join(device, "power", "runtime_status"), "active\n")
+		w.link(filepath.Join("..", "..", "devices", string(c.PCI)), filepath.Join(t.Sysfs, "bus", "pci", "drivers", "nvidia", string(c.PCI)))
 		w.link(filepath.Join("..", "..", "..", "..", "bus", "pci", "drivers", "nvidia"), filepath.Join(device, "driver"))
 	}
 	w.link(hostPIDNamespace, filepath.Join(t.Procfs, "self", "ns", "pid"))
@@ -90,8 +93,7 @@ func (w *treeWriter) process(procfs string, pid int, command, cgroup string, loo
 	command = cmp.Or(look.Command, command)
 	dir := filepath.Join(procfs, fmt.Sprint(pid))
 	start := 1000 + pid%firstSandbox
-	w.file(filepath.Join(dir, "stat"), fmt.Sprintf("%d (%s) S 1 1 1 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 %d 0 0\n",
-		pid, command, start))
+	w.file(filepath.Join(dir, "stat"), fmt.Sprintf("%d (%s) S 1 1 1 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 %d 0 0\n", pid, command, start))
 	w.file(filepath.Join(dir, "cgroup"), "0::"+cgroup+"\n")
 	for _, node := range look.Nodes {
 		w.file(filepath.Join(dir, "root", "dev", filepath.FromSlash(node)), "")

@@ -47,10 +47,10 @@ var parts = map[string]part{
 		values: map[string]string{"kubernetes.pods": "podMetadata", "kubernetes.pod-label": "podLabels"}},
 	"processes": {flags: []string{"process-limit"}, values: map[string]string{"process-limit": "processLimit"}},
 	"record":    {commands: []string{"record"}},
-	"slices": {flags: []string{"kubernetes.resource-slices"},
-		values: map[string]string{"kubernetes.resource-slices": "resourceSlices"}},
+	"slices":    {flags: []string{"kubernetes.resource-slices"}, values: map[string]string{"kubernetes.resource-slices": "resourceSlices"}},
 	"slurm": {flags: []string{"slurm.job-mapping-dir", "slurm.job-numbers"},
 		values: map[string]string{"slurm.job-mapping-dir": "slurmJobMapping"}},
+	"suspend": {},
 	"visible": {flags: []string{"containers.visible"}, features: []string{"container_visible"},
 		values: map[string]string{"containers.visible": "containerVisible"}},
 }

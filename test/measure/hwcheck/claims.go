@@ -335,8 +335,7 @@ func stateClaims() []claim {
 			because:  "8 GPUs with two batches each have to fit into a poll of 1 s",
 			expected: is(float64(slowField.Milliseconds())),
 			measured: func(p *period) (float64, error) {
-				slowest := slices.MaxFunc(p.probe.Fields,
-					func(a, b fieldAnswer) int { return cmp.Compare(a.Latency, b.Latency) })
+				slowest := slices.MaxFunc(p.probe.Fields, func(a, b fieldAnswer) int { return cmp.Compare(a.Latency, b.Latency) })
 				p.remark(fmt.Sprintf("field %d", slowest.ID))
 				return float64(slowest.Latency) / 1e3, nil
 			}},
@@ -383,8 +382,7 @@ func stateClaims() []claim {
 		{name: "memory of a container", stage: stageShared, against: "bytes that the load allocated", bound: exactly,
 			tolerance: 1 << 30, because: "a CUDA context takes up to 1 GiB more",
 			measured: func(p *period) (float64, error) {
-				v, ok := p.after.sum("gpu_container_memory_used_bytes", equal("pod", "hwcheck-memory"),
-					equal("uuid", p.uuid))
+				v, ok := p.after.sum("gpu_container_memory_used_bytes", equal("pod", "hwcheck-memory"), equal("uuid", p.uuid))
 				if !ok {
 					return 0, wrong("no gpu_container_memory_used_bytes for it")
 				}
@@ -426,6 +424,9 @@ func stateClaims() []claim {
 			because: "the container runs like this", measured: noted("missing as 0"), expected: is(0)},
 		{name: "families as uid 65534", stage: stageUsers, against: "families of root that are missing", bound: atMost,
 			because: "the host's service runs like this", measured: noted("missing as 65534"), expected: is(0)},
+
+		{name: "suspended GPU", stage: stageSuspend, against: "milliseconds in which it was active", bound: atMost,
+			because: "the exporter calls no driver", measured: noted("active"), expected: is(0)},
 
 		// What changes the GPU, by a flag of its own.
 		{name: "MIG instance busy", stage: stageMIG, against: "the load's own log", bound: exactly, tolerance: 0.05,

@@ -115,8 +115,7 @@ func TestAgreement(t *testing.T) {
 		"ecc.errors.corrected.volatile.total": {SMI: "0", Ours: "0", Verdict: agrees},
 		"clocks_event_reasons.sw_power_cap":   {SMI: "Not Active", Ours: "+0 s", Verdict: agrees},
 		"clocks_event_reasons.active":         {SMI: "0x0000000000000001", Ours: "none", Verdict: agrees},
-		"timestamp": {SMI: c["timestamp"], Verdict: notCompared,
-			Remark: "a scrape has a timestamp of its own"},
+		"timestamp":                           {SMI: c["timestamp"], Verdict: notCompared, Remark: "a scrape has a timestamp of its own"},
 	} {
 		want.Field = name
 		if got := rowOf(t, rows, name); got != want {
@@ -206,8 +205,7 @@ func TestDisagreements(t *testing.T) {
 func TestFans(t *testing.T) {
 	fans := func(speeds string) *scrape {
 		const fan = `gpu_fan_speed_ratio{uuid="GPU-1",fan="%s"} `
-		return parseText(t,
-			strings.ReplaceAll(fan, "%s", "0")+strings.ReplaceAll(speeds, " ", "\n"+strings.ReplaceAll(fan, "%s", "1")))
+		return parseText(t, strings.ReplaceAll(fan, "%s", "0")+strings.ReplaceAll(speeds, " ", "\n"+strings.ReplaceAll(fan, "%s", "1")))
 	}
 	fields := allFields(t)
 	for theirs, want := range map[string]verdict{"30": agrees, "35 %": agrees, "52": agrees, "70": differs,
@@ -304,8 +302,7 @@ func TestParseHelp(t *testing.T) {
 }
 
 func TestParseCSVErrors(t *testing.T) {
-	for _, text := range []string{"", "No devices were found\n", "uuid, name\n", "uuid\nGPU-1\n",
-		"uuid, name\nGPU-1, a, b\n"} {
+	for _, text := range []string{"", "No devices were found\n", "uuid, name\n", "uuid\nGPU-1\n", "uuid, name\nGPU-1, a, b\n"} {
 		if devs, err := parseCSV(text, []string{"uuid", "name"}); err == nil {
 			t.Errorf("%q: %v", text, devs)
 		}

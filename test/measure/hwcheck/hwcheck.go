@@ -124,8 +124,7 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	f.StringVar(&c.cgroups, "cgroups", "/sys/fs/cgroup", "`directory` in which to make cgroups")
 	f.StringVar(&c.kmsg, "kmsg", "/dev/kmsg", "`path` of the kernel log")
 	f.StringVar(&c.strace, "strace", "strace", "`path` of strace, or its name on PATH")
-	f.StringVar(&c.mpsControl, "mps-control", "nvidia-cuda-mps-control",
-		"`path` of MPS' control daemon, or its name on PATH")
+	f.StringVar(&c.mpsControl, "mps-control", "nvidia-cuda-mps-control", "`path` of MPS' control daemon, or its name on PATH")
 	under := f.String("under", "", "`command` that runs the exporter and direct calls, such as env NAME=VALUE")
 	f.BoolVar(&c.saveJournal, "record", true, "save the driver calls with gpu-exporter record beside the report")
 	if err := f.Parse(args); err != nil {
@@ -206,13 +205,12 @@ func (r *run) progress(format string, args ...any) {
 // newRun finds all that the examination needs; an error means that nothing can be checked here.
 func newRun(ctx context.Context, c config, log io.Writer) (*run, error) {
 	if _, err := exec.LookPath(string(c.smi)); err != nil {
-		return nil, fmt.Errorf("nvidia-smi not found: %w; hwcheck needs a machine with an NVIDIA GPU and its driver",
-			err)
+		return nil, fmt.Errorf("nvidia-smi not found: %w; hwcheck needs a machine with an NVIDIA GPU and its driver", err)
 	}
 	r := &run{config: c, log: log, stages: stages(), write: page.Write}
 	var err error
 	if r.devices, err = c.smi.query(ctx, []string{"index", "name", "driver_version", "compute_cap",
-		"mig.mode.current"}); err != nil {
+		"mig.mode.current", "pci.bus_id"}); err != nil {
 		return nil, fmt.Errorf("no GPU to check: %w", err)
 	}
 	path, err := exec.LookPath(c.exporter)
@@ -383,8 +381,7 @@ type Check struct {
 }
 
 func (c Check) with(outcome, format string, args ...any) Check {
-	c.Outcome, c.Detail = outcome, strings.TrimRight(strings.TrimSuffix(oneLine(fmt.Sprintf(format, args...)),
-		"; <nil>"), "; ")
+	c.Outcome, c.Detail = outcome, strings.TrimRight(strings.TrimSuffix(oneLine(fmt.Sprintf(format, args...)), "; <nil>"), "; ")
 	return c
 }
 

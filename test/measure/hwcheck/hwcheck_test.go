@@ -291,6 +291,7 @@ func TestStages(t *testing.T) {
 		listings             listings
 		load                 string // environment of the load
 		private              bool   // the driver works for root with capabilities alone
+		power                string // the file that has the active time of a GPU that may suspend
 		flags                []string
 		want                 []string
 		may                  []string // fail too where polls are late
@@ -305,8 +306,7 @@ func TestStages(t *testing.T) {
 				"fields of GPU 0",
 				"nvidia-smi -q -x of GPU 0", "nvidia-smi nvlink -s", "nvidia-smi pmon -c 1"}},
 		{name: "loaded", only: "loaded", scenario: h100 + busy30, edit: loaded},
-		{name: "loaded, by hand", only: "loaded", scenario: h100 + busy30, edit: loaded,
-			flags: []string{"--load=manual", "--duty=0.3"}},
+		{name: "loaded, by hand", only: "loaded", scenario: h100 + busy30, edit: loaded, flags: []string{"--load=manual", "--duty=0.3"}},
 		{name: "a duty that is not", only: "loaded", scenario: h100 + busy30, edit: loaded,
 			flags: []string{"--load=manual", "--duty=0.4"},
 			want:  []string{"busy seconds against a known load"}},
@@ -383,6 +383,8 @@ func TestStages(t *testing.T) {
 			flags: []string{"--strace=testdata/strace"},
 			want: []string{"ioctls per driver call", "launch of an empty kernel, p50", "launch of an empty kernel, p99",
 				"launch of an empty kernel, p99.9", "power of the idle GPU"}},
+		{name: "suspended", only: "suspend", scenario: h100, power: "/dev/null"},
+		{name: "resumed", only: "suspend", scenario: h100, power: "/proc/uptime", want: []string{"suspended GPU"}},
 		{name: "MIG", only: "mig", scenario: h100 + instance + oneLeft, listings: migListings, edit: partitioned,
 			flags: []string{"--change-mig"}},
 		{name: "MIG, planted", only: "mig", scenario: h100 + "  Gpm[20] = !NOT_SUPPORTED\n" + strings.Replace(instance, "30%", "50%", 1),
@@ -420,6 +422,12 @@ func TestStages(t *testing.T) {
 				l = h100Listings(t)
 			}
 			n := newNode(t, row.scenario, c, l, row.load)
+			if row.power != "" {
+				power := filepath.Join(n.dir, "sys/bus/pci/devices/0000:18:00.0/power")
+				must.OK(t, errors.Join(os.WriteFile(filepath.Join(power, "control"), []byte("auto"), 0o600),
+					os.WriteFile(filepath.Join(power, "runtime_status"), []byte("suspended"), 0o600),
+					os.Symlink(row.power, filepath.Join(power, "runtime_active_time"))))
+			}
 			if row.private {
 				path := filepath.Join(n.dir, "scenario.flat")
 				must.OK(t, errors.Join(os.Chmod(path, 0o600), os.Chown(path, 1000, 1000)))
@@ -470,8 +478,7 @@ func TestRefusals(t *testing.T) {
 		script(t, filepath.Join(dir, name), text)
 		return "--nvidia-smi=" + filepath.Join(dir, name)
 	}
-	good := smi("good",
-		"echo 'uuid, index, name, driver_version, compute_cap, mig.mode.current'\necho 'GPU-1, 0, A, 1, 8.9, [N/A]'\n")
+	good := smi("good", "echo 'uuid, index, name, driver_version, compute_cap, mig.mode.current'\necho 'GPU-1, 0, A, 1, 8.9, [N/A]'\n")
 	for name, row := range map[string]struct {
 		flags []string
 		want  string
@@ -668,8 +675,7 @@ gpu_pcie_receive_bytes_total{uuid="GPU-1"} %g
 
 // TestListings reads the captures, and what is not in them.
 func TestListings(t *testing.T) {
-	if got := parseNVLink(readFile(t, "testdata",
-		"nvlink.txt")); got["GPU-5a0e1100-8c1d-4e6b-9d10-000000000000"] != [2]int{18, 0} {
+	if got := parseNVLink(readFile(t, "testdata", "nvlink.txt")); got["GPU-5a0e1100-8c1d-4e6b-9d10-000000000000"] != [2]int{18, 0} {
 		t.Errorf("%v", got)
 	}
 	if got := parseInstances(readFile(t, "testdata", "instances.txt")); !slices.Equal(got["0"],

@@ -197,8 +197,7 @@ func (r *run) compareNVLink(text string, s *scrape) (n int, differences []string
 		up, _ := s.sum("gpu_nvlink_links", equal("uuid", uuid), equal("state", "up"))
 		down, _ := s.sum("gpu_nvlink_links", equal("uuid", uuid), equal("state", "down"))
 		if ours := [2]int{int(up), int(down)}; ours != links[uuid] {
-			differences = append(differences, fmt.Sprintf("links up and down: nvidia-smi %v, exporter %v", links[uuid],
-				ours))
+			differences = append(differences, fmt.Sprintf("links up and down: nvidia-smi %v, exporter %v", links[uuid], ours))
 		}
 	}
 	return n, differences
@@ -236,8 +235,7 @@ func (r *run) comparePmon(text string, s *scrape) (n int, differences []string) 
 			}
 			if n++; int(ours) != listed[d["index"]][kind] {
 				differences = append(differences,
-					fmt.Sprintf("%s processes of GPU %s: nvidia-smi %d, exporter %g", kind, d["index"],
-						listed[d["index"]][kind], ours))
+					fmt.Sprintf("%s processes of GPU %s: nvidia-smi %d, exporter %g", kind, d["index"], listed[d["index"]][kind], ours))
 			}
 		}
 	}

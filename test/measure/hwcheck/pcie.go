@@ -63,8 +63,7 @@ func watchPCIe(lib nvml.Interface, dev nvml.Device, length time.Duration) *pcieW
 			return w
 		}
 		w.At = append(w.At, seconds(before.Add(time.Since(before)/2)))
-		w.Raw = append(w.Raw, [2]uint64{binary.LittleEndian.Uint64(values[0].Value[:]),
-			binary.LittleEndian.Uint64(values[1].Value[:])})
+		w.Raw = append(w.Raw, [2]uint64{binary.LittleEndian.Uint64(values[0].Value[:]), binary.LittleEndian.Uint64(values[1].Value[:])})
 		if pair, ok := g.read(len(w.At) - 1); ok {
 			w.Pairs = append(w.Pairs, pair)
 		}

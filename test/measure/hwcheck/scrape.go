@@ -141,8 +141,7 @@ func (e *exporter) scrape(ctx context.Context) (*scrape, error) {
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Accept",
-		"application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited")
+	req.Header.Set("Accept", "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited")
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return nil, err

@@ -34,6 +34,7 @@ const (
 	stageXID      = "xid"
 	stageCost     = "cost"
 	stageUsers    = "users"
+	stageSuspend  = "suspend"
 )
 
 // The roles of loads.
@@ -88,6 +89,7 @@ func stages() []stage {
 		{stageXID, quickPolls, 0, 25, (*run).xid},
 		{stageCost, noExporter, 3, 15, (*run).cost},
 		{stageUsers, noExporter, 0, 20, (*run).asUsers},
+		{stageSuspend, noExporter, 1, 80, (*run).suspend},
 	}...)
 }
 

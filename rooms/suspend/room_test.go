@@ -1,0 +1,89 @@
+package suspend
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
+	"github.com/gpu-exporter/gpu-exporter/internal/host"
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
+)
+
+// node is a simulated node with a GPU that may suspend or not, and one that may not.
+type node struct {
+	watcher
+	now time.Time
+	v   gpu.View
+	set func(path, text string) // below /sys/bus/pci/drivers/nvidia
+}
+
+func newNode(t *testing.T, control, status, report string) *node {
+	dir := t.TempDir()
+	n := &node{now: time.Unix(1e9, 0), watcher: watcher{sysfs: dir, procfs: dir, reader: host.NewReader(0), idle: minIdle},
+		v: gpu.View{GPUs: make([]gpu.GPU, 1), Sources: []gpu.Source{{Name: gpu.SourceNVML, Up: true}}}, set: func(path, text string) {
+			path = filepath.Join(dir, "bus/pci/drivers/nvidia", path)
+			must.OK(t, os.MkdirAll(filepath.Dir(path), 0o755))
+			must.OK(t, os.WriteFile(path, []byte(text+"\n"), 0o600))
+		}}
+	n.set("0000:01:00.0/power/control", control)
+	n.set("0000:01:00.0/power/runtime_status", status)
+	n.set("../../../../driver/nvidia/gpus/0000:01:00.0/power", "Runtime D3 status:          "+report+"\nVideo Memory:               Active\n")
+	n.set("0000:02:00.0/power/control", "on")
+	return n
+}
+
+// after is decide for a time, in polls of 2 s: for how long NVML was shut down, and whether a GPU may suspend.
+func (n *node) after(d time.Duration) (closed time.Duration, possible bool) {
+	for end := n.now.Add(d); n.now.Before(end); n.now = n.now.Add(2 * time.Second) {
+		is := false
+		if is, possible = n.decide(&n.v, n.now); is {
+			closed += 2 * time.Second
+		}
+	}
+	return closed, possible
+}
+
+// The texts of /proc/driver/nvidia are those of RmGetDynamicPowerManagementStatus (dynamic-power.c) and nv_procfs_read_power
+// (nv-procfs.c) of NVIDIA/open-gpu-kernel-modules at 595.45.04, the states those of the kernel's
+// Documentation/ABI/testing/sysfs-devices-power. The fourth is a server whose distribution allows it, and whose driver does not.
+func TestMaySuspend(t *testing.T) {
+	for _, c := range []struct {
+		control, status, report string
+		want                    bool
+	}{
+		{"auto", "active", "Enabled (fine-grained)", true}, {"auto", "active", "Enabled (coarse-grained)", true},
+		{"auto", "suspended", "?", true}, {"auto", "active", "Disabled by default", false}, {"auto", "active", "Not supported", false},
+		{"auto", "unsupported", "?", false}, {"on", "active", "Enabled (fine-grained)", false},
+	} {
+		if closed, possible := newNode(t, c.control, c.status, c.report).after(2 * minIdle); closed > 0 != c.want || possible != c.want {
+			t.Errorf("%+v: closed for %s, %v", c, closed, possible)
+		}
+	}
+}
+
+// A GPU that does not suspend although nothing of ours has it open is read for longer each time, so that one with a display
+// loses 20 s in an hour, until it suspends. NVML is not shut down while a GPU is busy, nor without a driver.
+func TestOthersUseIt(t *testing.T) {
+	n := newNode(t, "auto", "active", "Enabled (fine-grained)")
+	for _, c := range []struct {
+		what    string
+		status  string
+		d, want time.Duration
+	}{
+		{"no driver", "active", 10 * time.Minute, 0}, {"busy", "active", 10 * time.Minute, 0},
+		{"idle", "active", 10 * time.Minute, 4 * settle}, // after 0.5, 1, 2 and 4 minutes
+		{"idle for hours", "active", 2 * time.Hour, 4 * settle}, {"a display", "active", 4 * (maxIdle + settle), 4 * settle},
+		{"suspended", "suspended", time.Hour, time.Hour}, {"resumed", "active", minIdle, 0}, {"idle again", "active", settle, settle},
+	} {
+		n.v.Sources[0].Up, n.v.GPUs[0].Activity.LastBusy = c.what != "no driver", gpu.None[time.Time]()
+		if c.what == "busy" {
+			n.v.GPUs[0].Activity.LastBusy = gpu.Some(n.now.Add(c.d)) // until then
+		}
+		n.set("0000:01:00.0/power/runtime_status", c.status)
+		if closed, _ := n.after(c.d); closed != c.want {
+			t.Errorf("%s: closed for %s of %s, want %s", c.what, closed, c.d, c.want)
+		}
+	}
+}

@@ -1,0 +1,53 @@
+package hwcheck
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+)
+
+// suspendLimit is how long an idle GPU may take to suspend: 30 s until the exporter shuts down NVML, and what the driver needs.
+const suspendLimit = 75 * time.Second
+
+// power returns a runtime power management attribute of the checked GPU from sysfs: nvidia-smi would resume it.
+func (r *run) power(attribute string) string {
+	address := strings.TrimPrefix(strings.ToLower(r.checked["pci.bus_id"]), "0000") // nvidia-smi writes the domain with eight digits
+	text, _ := os.ReadFile(r.hostPath("sys/bus/pci/devices/" + address + "/power/" + attribute))
+	return strings.TrimSpace(string(text))
+}
+
+// suspend starts an exporter, waits until the idle GPU is suspended, and measures for how long it is active in the period.
+func (r *run) suspend(ctx context.Context, _ *exporter, p *period) error {
+	if control := r.power("control"); control != "auto" {
+		return cannot("not testable here: the kernel does not suspend this GPU (power/control is %q)", control)
+	}
+	e, err := r.startExporter(defaultPolls, "--no-kubelet")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = e.Stop() }()
+	if _, err = e.until(ctx, suspendLimit, func(s *scrape) error {
+		if closed, known := s.sum("gpu_exporter_paused", equal("reason", "runtime_suspend")); !known || closed != 1 {
+			return errors.New("the driver does not manage its runtime power, or something uses it")
+		} else if status := r.power("runtime_status"); status != "suspended" {
+			return fmt.Errorf("runtime_status is %s, although the exporter has closed the driver", status)
+		}
+		return nil
+	}); err != nil {
+		return cannot("not testable here: %v", err)
+	}
+	active := func() (milliseconds float64) {
+		_, _ = fmt.Sscan(r.power("runtime_active_time"), &milliseconds)
+		return milliseconds
+	}
+	before := active()
+	select {
+	case <-ctx.Done():
+	case <-time.After(r.period):
+	}
+	p.noted["active"] = active() - before
+	return ctx.Err()
+}
