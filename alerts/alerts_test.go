@@ -312,16 +312,14 @@ func TestParameters(t *testing.T) {
 		// says is in the error; without it, has is in the alerts' file and lacks is not.
 		says, has, lacks string
 	}{
-		"unknown alert": {turn: func(c *Config) { c.Alerts = map[string]Override{"GPUIdel": {}} },
-			says: "alerts.GPUIdel: no such alert"},
+		"unknown alert": {turn: func(c *Config) { c.Alerts = map[string]Override{"GPUIdel": {}} }, says: "alerts.GPUIdel: no such alert"},
 		"unknown threshold": {turn: parameter("GPUAllocatedIdle", "buzy", "0.1"),
 			says: "alerts.GPUAllocatedIdle.buzy: the alert has no such parameter"},
 		"impossible": {turn: parameter("GPUAllocatedIdle", "busy", "1.5"),
 			says: "alerts.GPUAllocatedIdle.busy: must be between 0 and 0.5, got 1.5"},
 		"no number": {turn: parameter("GPUAllocatedIdle", "busy", "little"),
 			says: `alerts.GPUAllocatedIdle.busy: "little" is not a number`},
-		"not a number": {turn: parameter("GPUAllocatedIdle", "busy", "NaN"),
-			says: `alerts.GPUAllocatedIdle.busy: "NaN" is not a number`},
+		"not a number": {turn: parameter("GPUAllocatedIdle", "busy", "NaN"), says: `alerts.GPUAllocatedIdle.busy: "NaN" is not a number`},
 		"no window": {turn: parameter("GPUAllocatedIdle", "period", "soon"),
 			says: `alerts.GPUAllocatedIdle.period: "soon" is not a duration`},
 		"window too short": {turn: parameter("GPUAllocatedIdle", "period", "10s"),

@@ -20,8 +20,7 @@ import (
 
 // rowOf is a row that shows what the view's notes say, a series for each.
 func rowOf(name string, t catalog.Type) catalog.Family {
-	f := catalog.Family{Name: name, Type: t, Help: "X.", Scope: catalog.ScopeNode, Stability: catalog.Stable,
-		Labels: []string{"a", "b"}}
+	f := catalog.Family{Name: name, Type: t, Help: "X.", Scope: catalog.ScopeNode, Stability: catalog.Stable, Labels: []string{"a", "b"}}
 	if t == catalog.Histogram {
 		f.ReadHistogram = func(v *gpu.View, emit catalog.EmitHistogram) {
 			for i, n := range v.Notes {

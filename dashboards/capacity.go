@@ -71,8 +71,7 @@ func capacityDashboard() Dashboard {
 					value("Allocated now", Number, total(workload, records("workload:gpu_allocation:sum", m))),
 					value("Idle now", Number, total(workload,
 						records("workload:gpu_unused_seconds:rate5m", m, `state="idle"`))).at(warnIfAny()...),
-					value("Last busy", When, "1000 * "+maximum(workload,
-						records("workload:gpu_last_busy_timestamp_seconds:max", m)))).
+					value("Last busy", When, "1000 * "+maximum(workload, records("workload:gpu_last_busy_timestamp_seconds:max", m)))).
 					among(workload, "topk(50, "+total(workload,
 						kept(records("workload:gpu_unused_seconds:increase30m", m)))+
 						notWellUsed(workload, measured(workload, m))+")").called(

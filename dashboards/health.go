@@ -59,8 +59,7 @@ func healthDashboard() Dashboard {
 				line(8,
 					timeline(24, "Alerts over time", "Periods in which alerts of the shipped rules were firing.",
 						[]Mapping{{"1", "firing", Red}},
-						q("{{alertname}}",
-							`max by (alertname) (ALERTS{<cluster>, alertname=~"GPU.*", alertstate="firing"})`)).called(
+						q("{{alertname}}", `max by (alertname) (ALERTS{<cluster>, alertname=~"GPU.*", alertstate="firing"})`)).called(
 						"No alert was firing, or the alert rules are not loaded.")),
 			}},
 			{Title: "Memory, temperature and power", Lines: []Line{
@@ -89,8 +88,7 @@ func healthDashboard() Dashboard {
 						label("cluster", "Cluster"),
 						label("node", "Node").to(toNode()), label("reason", "Reason"),
 						value("Limited GPUs", Number,
-							total("cluster, node, reason",
-								records("node:gpu_clock_limited_seconds:rate5m", c, `reason!="power_cap"`))+
+							total("cluster, node, reason", records("node:gpu_clock_limited_seconds:rate5m", c, `reason!="power_cap"`))+
 								" > 0.01")).called("No clocks are limited for these reasons, or the rules are not loaded.")),
 			}},
 			{Title: "Inventory", Lines: []Line{line(8,
@@ -112,8 +110,7 @@ func healthDashboard() Dashboard {
 							"other panels lack them.", q("{{cluster}} nodes", total("cluster", alive))).from(0),
 					series(12, "Data sources down", Number,
 						"Exporters with a data source that is down, by data source.",
-						q("{{source}}", total("source",
-							records("cluster:gpu_exporter_sources_down:sum", c)))).stacked().from(0).to(
+						q("{{source}}", total("source", records("cluster:gpu_exporter_sources_down:sum", c)))).stacked().from(0).to(
 						link("gpu-exporter", "Open the exporters"))),
 			}},
 		},

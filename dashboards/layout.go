@@ -43,8 +43,7 @@ func (b Dashboard) layout() (placed, error) {
 			x := 0
 			for _, p := range l.Panels {
 				if p.width < 1 || l.Height < 2 {
-					return placed{}, fmt.Errorf("dashboard %s: panel %q is %d wide and %d high", b.UID, p.title,
-						p.width, l.Height)
+					return placed{}, fmt.Errorf("dashboard %s: panel %q is %d wide and %d high", b.UID, p.title, p.width, l.Height)
 				}
 				pr.panels = append(pr.panels, placedPanel{p, place{id: next(), x: x, y: y, w: p.width, h: l.Height}})
 				x += p.width

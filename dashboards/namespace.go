@@ -14,8 +14,7 @@ func namespaceDashboard() Dashboard {
 	// Allocated and neither busy nor unused: activity that could not be measured.
 	unknown := func(wrap func(string) string) string {
 		all := total("", wrap(allocated))
-		return "clamp_min(" + all + " - (" + total("", wrap(busy)) + " or 0 * " + all + ") - (" + total("",
-			wrap(unused())) +
+		return "clamp_min(" + all + " - (" + total("", wrap(busy)) + " or 0 * " + all + ") - (" + total("", wrap(unused())) +
 			" or 0 * " + all + "), 0)"
 	}
 	same := func(expr string) string { return expr }
@@ -120,8 +119,7 @@ func namespaceDashboard() Dashboard {
 					label("workload_type", "Kind"), label("workload", "Workload").to(toWorkload()),
 					value("Idle GPUs", Number, total(workload,
 						records("workload:gpu_unused_seconds:rate5m", s, `state="idle"`))),
-					value("Last busy", When, "1000 * "+maximum(workload,
-						records("workload:gpu_last_busy_timestamp_seconds:max", s)))).
+					value("Last busy", When, "1000 * "+maximum(workload, records("workload:gpu_last_busy_timestamp_seconds:max", s)))).
 					among(workload, total(workload, records("workload:gpu_unused_seconds:rate5m", s, `state="idle"`))+
 						" > 0.05"+notWellUsed(workload, busyNow("workload", workload, s))).called(
 					"No idle workload, or the recording rules are not loaded.")),

@@ -372,8 +372,7 @@ func property(id string, value any) dashboard.DynamicConfigValue {
 func (p Panel) overrides() []dashboard.DashboardFieldConfigSourceOverrides {
 	out := []dashboard.DashboardFieldConfigSourceOverrides{}
 	for _, name := range slices.Sorted(maps.Keys(p.colors)) {
-		out = append(out, byName(name, property("color",
-			map[string]any{"mode": "fixed", "fixedColor": p.colors[name]})))
+		out = append(out, byName(name, property("color", map[string]any{"mode": "fixed", "fixedColor": p.colors[name]})))
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.seriesSteps)) {
 		out = append(out, byName(name, property("thresholds", thresholds(p.seriesSteps[name]))))
@@ -421,8 +420,7 @@ func (p Panel) overrides() []dashboard.DashboardFieldConfigSourceOverrides {
 					Mode: new(common.BarGaugeDisplayModeBasic), ValueDisplayMode: new(common.BarGaugeValueModeText)}))
 		case len(c.steps) > 0 || len(c.names) > 0:
 			properties = append(properties, property("thresholds", thresholds(c.steps)),
-				property("custom.cellOptions",
-					common.TableColorTextCellOptions{Type: common.TableCellDisplayModeColorText}))
+				property("custom.cellOptions", common.TableColorTextCellOptions{Type: common.TableCellDisplayModeColorText}))
 		}
 		out = append(out, byName(p.fieldName(i), properties...))
 	}

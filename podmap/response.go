@@ -287,8 +287,7 @@ func (r *reader) finish() *response {
 		r.unrecognized = append(r.unrecognized, u)
 	}
 	gpu.Sort(r.unrecognized, func(x, y Unrecognized) int {
-		return cmp.Or(cmp.Compare(x.Resource, y.Resource), cmp.Compare(x.Scheme, y.Scheme),
-			cmp.Compare(x.Shape, y.Shape))
+		return cmp.Or(cmp.Compare(x.Resource, y.Resource), cmp.Compare(x.Scheme, y.Scheme), cmp.Compare(x.Shape, y.Shape))
 	})
 	return r.response
 }

@@ -48,8 +48,7 @@ func TestWherePodsMayRun(t *testing.T) {
 		want  string // confidence; empty is no advice
 		text  string
 	}{
-		{what: "a pool with a label", more: labels(map[string]string{"label_node_pool": "a"}), want: "low",
-			text: "no reserve is left"},
+		{what: "a pool with a label", more: labels(map[string]string{"label_node_pool": "a"}), want: "low", text: "no reserve is left"},
 		{what: "a pool by name", want: "low", text: "no label names their node pool"},
 		{what: "addresses of two regions", nodes: []string{"ip-10-0-1-17.ec2.internal", "ip-10-0-1-23.ec2.internal",
 			"ip-10-7-2-40.eu-west-1.compute.internal"}},

@@ -109,8 +109,7 @@ func TestHungSources(t *testing.T) {
 						}
 						wrong = append(wrong, s.is(up, "gpu_exporter_source_up", `source="`+source.source+`"`))
 					}
-					return all(append(wrong, s.is(1, "gpu_device_up", GPUA),
-						s.is(1, "gpu_exporter_source_up", `source="nvml"`))...)
+					return all(append(wrong, s.is(1, "gpu_device_up", GPUA), s.is(1, "gpu_exporter_source_up", `source="nvml"`))...)
 				})
 				p.until(t, what+": the driver's readings go on", func(s series) error {
 					const family = "gpu_energy_joules_total"

@@ -59,8 +59,7 @@ func runFleet(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	app.Flag("listen", "Address to listen on.").Default("127.0.0.1:10836").StringVar(&c.listen)
 	app.Flag("for", "Stop after this time; 0: at Ctrl-C.").Default("0s").DurationVar(&c.length)
 
-	app.Flag("metrics", "How many metrics the exporters have.").Default(catalog.SizeAll.String()).EnumVar(&c.metrics,
-		catalog.Sizes()...)
+	app.Flag("metrics", "How many metrics the exporters have.").Default(catalog.SizeAll.String()).EnumVar(&c.metrics, catalog.Sizes()...)
 
 	if err := app.Parse(args); err != nil {
 		return misused{err}
@@ -102,8 +101,7 @@ func (c *fleetFlags) serve(ctx context.Context, f *fleet.Fleet, stdout io.Writer
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "%d nodes\n\n  index    http://%s/\n  targets  http://%s/sd\n\nCtrl-C stops it.\n", f.Len(),
-		l.Addr(), l.Addr())
+	fmt.Fprintf(stdout, "%d nodes\n\n  index    http://%s/\n  targets  http://%s/sd\n\nCtrl-C stops it.\n", f.Len(), l.Addr(), l.Addr())
 	return serveUntil(ctx, l, handler)
 }
 

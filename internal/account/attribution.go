@@ -107,8 +107,7 @@ func (l *Ledger) attribute(c *device, p *part, users Users) {
 	if c.mig && !p.shareKnown {
 		return // it is not in the GPU's total either
 	}
-	if in.unsampledTime > 0 && (p.mode == modeProcess ||
-		p.mode == modeSole && !l.allocatedThrough(c, p.rows[0].row, in)) {
+	if in.unsampledTime > 0 && (p.mode == modeProcess || p.mode == modeSole && !l.allocatedThrough(c, p.rows[0].row, in)) {
 		// Processes of a gap may have ended in it, and containers too: its busy time belongs to none of those that are known.
 		unsampled := in.unsampled * p.share
 		l.attributeBusy(c, credit{target{reason: gpu.UnattributedUnresolved}, unsampled}, in.sinceBusy)

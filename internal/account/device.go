@@ -128,8 +128,7 @@ func (c *device) partOf(u gpu.UUID) *part {
 		if p.kind != migInstance {
 			continue
 		}
-		if p.instance.UUID == u || slices.ContainsFunc(p.instance.Compute,
-			func(ci gpu.ComputeInstance) bool { return ci.UUID == u }) {
+		if p.instance.UUID == u || slices.ContainsFunc(p.instance.Compute, func(ci gpu.ComputeInstance) bool { return ci.UUID == u }) {
 			return p
 		}
 	}

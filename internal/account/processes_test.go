@@ -479,16 +479,14 @@ func TestExplained(t *testing.T) {
 		"all explained":                       {{50, 0, []float64{20, 30}, 1, 1}, {50, 0, []float64{20, 30}, 1, 1}},
 		"no more than rounding": {{50, 0, []float64{50}, 1, 1}, {50, 0, []float64{48.6}, 1, 1},
 			{50, 0, []float64{20, 27.51}, 1, 1}},
-		"just more than rounding": {{50, 0, []float64{50}, 1, 1}, {50, 0, []float64{20, 27.49}, 1, .9498}},
-		"more than rounding":      {{50, 0, []float64{50}, 1, 1}, {50, 0, []float64{48.4}, 1, .968}},
-		"more than the ring has":  {{50, 0, []float64{50}, 1, 1}, {50, 0, []float64{80}, 1, 1}},
-		"no samples": {{50, 0, []float64{50}, 1, 1}, {50, 0, nil, 1, 0},
-			{50, 0, []float64{25}, 1, 1}},
+		"just more than rounding":            {{50, 0, []float64{50}, 1, 1}, {50, 0, []float64{20, 27.49}, 1, .9498}},
+		"more than rounding":                 {{50, 0, []float64{50}, 1, 1}, {50, 0, []float64{48.4}, 1, .968}},
+		"more than the ring has":             {{50, 0, []float64{50}, 1, 1}, {50, 0, []float64{80}, 1, 1}},
+		"no samples":                         {{50, 0, []float64{50}, 1, 1}, {50, 0, nil, 1, 0}, {50, 0, []float64{25}, 1, 1}},
 		"no samples yet of the newest cells": {{50, 0, []float64{50}, 1, 1}, {100, 2, nil, .2, .2}},
 		"no samples of three cells":          {{50, 0, []float64{50}, 1, 1}, {100, 3, nil, .3, 0}},
 		"never a sample":                     {{50, 0, nil, 1, 1}, {50, 0, nil, 1, 1}},
-		"explained again": {{50, 0, []float64{50}, 1, 1}, {50, 0, nil, 1, 0},
-			{50, 0, []float64{50}, 1, 1}},
+		"explained again":                    {{50, 0, []float64{50}, 1, 1}, {50, 0, nil, 1, 0}, {50, 0, []float64{50}, 1, 1}},
 	} {
 		var x explained
 		at := 1000.0

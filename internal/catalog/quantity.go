@@ -21,16 +21,13 @@ type Quantity struct {
 
 // The six states: every second of a GPU that is reported counts in exactly one.
 var (
-	Busy = Quantity{"Busy", gpu.TimeBusy, "at least one kernel was running", "#1a9850"}
-	Gap  = Quantity{"Gap", gpu.TimeGap,
-		"allocated, no kernel for less than 60 s: pauses within work", "#fff899"}
+	Busy        = Quantity{"Busy", gpu.TimeBusy, "at least one kernel was running", "#1a9850"}
+	Gap         = Quantity{"Gap", gpu.TimeGap, "allocated, no kernel for less than 60 s: pauses within work", "#fff899"}
 	Idle        = Quantity{"Idle", gpu.TimeIdle, "allocated, no kernel for 60 s or longer", "#b85c00"}
 	Unallocated = Quantity{"Unallocated", gpu.TimeUnallocated,
 		"allocated to no container, as reported by the kubelet or its equivalent", "#8e8e8e"}
-	Unavailable = Quantity{"Unavailable", gpu.TimeUnavailable,
-		"not readable: lost, hung, missing, or needs a reset", "#8b0000"}
-	Unknown = Quantity{"Unknown", gpu.TimeUnknown,
-		"readable, but its allocation or activity could not be measured", "#8f3bb8"}
+	Unavailable = Quantity{"Unavailable", gpu.TimeUnavailable, "not readable: lost, hung, missing, or needs a reset", "#8b0000"}
+	Unknown     = Quantity{"Unknown", gpu.TimeUnknown, "readable, but its allocation or activity could not be measured", "#8f3bb8"}
 )
 
 // Quantities made of the states, and what no exporter reported.

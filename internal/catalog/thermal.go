@@ -43,8 +43,7 @@ func thermal() Group {
 				Source: "NVML fields 193 to 196", Offered: "Ada and newer", Labels: []string{"sensor", "limit"},
 				Read: slowGPU(func(s *gpu.Slow, emit gpuEmit) {
 					for _, sensor := range []gpu.Sensor{gpu.SensorGPU, gpu.SensorMemory} {
-						for _, limit := range []gpu.TemperatureLimit{gpu.LimitSlowdown, gpu.LimitShutdown,
-							gpu.LimitMaxOperating} {
+						for _, limit := range []gpu.TemperatureLimit{gpu.LimitSlowdown, gpu.LimitShutdown, gpu.LimitMaxOperating} {
 							if v, ok := s.MarginLimits[string(sensor)+" "+string(limit)]; ok {
 								emit(float64(v), string(sensor), string(limit))
 							}

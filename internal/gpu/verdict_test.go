@@ -47,8 +47,7 @@ func TestHealth(t *testing.T) {
 		"corrected": {func(_ *GPU, m *Medium, _ *Slow) {
 			m.ECC = []ECCCount{{ECCCorrected, ECCDRAM, Some(uint64(1)), None[uint64]()}}
 		}, "healthy"},
-		"fabric failed": {func(_ *GPU, _ *Medium, s *Slow) { s.Fabric = Some(Fabric{State: FabricFailed}) },
-			"needs_reset fabric_failed"},
+		"fabric failed": {func(_ *GPU, _ *Medium, s *Slow) { s.Fabric = Some(Fabric{State: FabricFailed}) }, "needs_reset fabric_failed"},
 		"fabric waits": {func(_ *GPU, _ *Medium, s *Slow) { s.Fabric = Some(Fabric{State: FabricInProgress}) },
 			"degraded fabric_not_ready"},
 		"fabric is fine": {func(_ *GPU, _ *Medium, s *Slow) { s.Fabric = Some(Fabric{State: FabricCompleted, Health: "healthy"}) },

@@ -191,8 +191,7 @@ func (s *Session) registerGPU(set nvml.EventSet, d *device) {
 	d.listening = ret == nvml.SUCCESS
 	d.registered = d.listening || notOffered(ret)
 	if !d.listening {
-		s.library.log.Info("GPU without events, its XIDs are only in the kernel log", "gpu", d.dev.identity.UUID,
-			"code", codeName(ret))
+		s.library.log.Info("GPU without events, its XIDs are only in the kernel log", "gpu", d.dev.identity.UUID, "code", codeName(ret))
 	}
 }
 

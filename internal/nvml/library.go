@@ -83,8 +83,7 @@ func (l *Library) Open() (*Session, error) {
 	}
 	s.watchBindings()
 	l.session = s
-	l.log.Info("NVML initialized", "library", l.options.Path, "driver", s.system.DriverVersion, "symbols_missing",
-		len(have.missing))
+	l.log.Info("NVML initialized", "library", l.options.Path, "driver", s.system.DriverVersion, "symbols_missing", len(have.missing))
 	if len(have.missing) > 0 {
 		l.log.Debug("driver lacks functions, their readings are not offered", "missing", have.missing)
 	}
@@ -126,8 +125,7 @@ func loadError(path, sysfs string, err error) error {
 		return fmt.Errorf("load %s: %w: %w (a container gets the library when it is created, by its %s; on a host, install "+
 			"the driver's NVML library)", path, gpu.ErrNoLibrary, err, class)
 	case errors.Is(module, fs.ErrNotExist):
-		return fmt.Errorf("load %s: %w: %w (install the driver; a container needs its files: %s)", path, gpu.ErrNoModule, err,
-			class)
+		return fmt.Errorf("load %s: %w: %w (install the driver; a container needs its files: %s)", path, gpu.ErrNoModule, err, class)
 	}
 	return fmt.Errorf("load %s: %w: %w (install the driver; a container needs its files: %s)", path, gpu.ErrNoDriver, err, class)
 }

@@ -74,8 +74,7 @@ func readOwnLimit(c *GPU, to *gpu.Medium) nvml.Return {
 
 // readInstanceMemory reads the memory of each MIG GPU instance, through its first MIG device: all devices
 // of an instance share its memory.
-func readInstanceMemory(c *GPU, to *gpu.Medium, read func(*GPU, nvml.Device, *gpu.Opt[gpu.Memory],
-	...int) nvml.Return) nvml.Return {
+func readInstanceMemory(c *GPU, to *gpu.Medium, read func(*GPU, nvml.Device, *gpu.Opt[gpu.Memory], ...int) nvml.Return) nvml.Return {
 	result := nothingToRead
 	for _, in := range c.mig.instances {
 		medium := gpu.InstanceMedium{UUID: in.UUID}
@@ -217,8 +216,7 @@ func readRemappedRows(c *GPU, to *gpu.Medium) nvml.Return {
 		return r
 	}})
 	if ret == nvml.SUCCESS {
-		to.RemappedRows = map[gpu.RemapCause]uint64{gpu.CauseCorrected: uint64(v.Corrected),
-			gpu.CauseUncorrected: uint64(v.Uncorrected)}
+		to.RemappedRows = map[gpu.RemapCause]uint64{gpu.CauseCorrected: uint64(v.Corrected), gpu.CauseUncorrected: uint64(v.Uncorrected)}
 		to.RemapPending, to.RemapFailed = gpu.Some(v.Pending), gpu.Some(v.Failure)
 	}
 	return ret

@@ -119,8 +119,7 @@ func each(gpus []*GPU, read func(*GPU) error) error {
 // readEverything reads every row of every table, whatever its state, and makes the calls that belong to no row.
 func (c *GPU) readEverything() error {
 	c.margin.fresh, c.links = false, nil
-	err := errors.Join(c.ensureLayout(), readEach(c, identityRows), readEach(c, slowRows), readEach(c, mediumRows),
-		readEach(c, fastRows))
+	err := errors.Join(c.ensureLayout(), readEach(c, identityRows), readEach(c, slowRows), readEach(c, mediumRows), readEach(c, fastRows))
 	if err != nil {
 		return err
 	}

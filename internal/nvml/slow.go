@@ -115,8 +115,7 @@ func faultsOf(mask uint32) map[gpu.FabricFault]bool {
 
 // readFabric reads the newest structure; from a driver that does not have it, the one before.
 func readFabric(c *GPU, to *gpu.Slow) nvml.Return {
-	info, ret := get(c, callGpuFabricInfoV,
-		func() (nvml.GpuFabricInfo_v3, nvml.Return) { return c.handle().GetGpuFabricInfoV().V3() })
+	info, ret := get(c, callGpuFabricInfoV, func() (nvml.GpuFabricInfo_v3, nvml.Return) { return c.handle().GetGpuFabricInfoV().V3() })
 	if ret == nvml.ERROR_ARGUMENT_VERSION_MISMATCH || ret == nvml.ERROR_INVALID_ARGUMENT {
 		var older nvml.GpuFabricInfo_v2
 		older, ret = get(c, callGpuFabricInfoV,

@@ -51,8 +51,7 @@ func FuzzFindVariable(f *testing.F) {
 
 var visibleGPUs = &gpu.Inventory{GPUs: []gpu.InventoryGPU{
 	{UUID: "GPU-a", Index: 0, Minor: gpu.Some(3)}, {UUID: "GPU-b", Index: 1, Minor: gpu.Some(0)},
-	{UUID: "GPU-m", Index: 2, Minor: gpu.Some(1), MIG: true,
-		Instances: []gpu.Instance{{UUID: "MIG-1", GI: 1}, {UUID: "MIG-2", GI: 2}}},
+	{UUID: "GPU-m", Index: 2, Minor: gpu.Some(1), MIG: true, Instances: []gpu.Instance{{UUID: "MIG-1", GI: 1}, {UUID: "MIG-2", GI: 2}}},
 }}
 
 func (n *node) scanner() *VisibleScanner {

@@ -161,8 +161,7 @@ func (s *Sampler) measureRing(t *tracked, f *gpu.Fast) {
 	}
 	if interval := max(depth/2, min(minFast, s.o.Fast)); interval < s.fast {
 		s.fast = interval
-		s.log.Info("fast poll interval reduced: sample ring too short", "gpu", t.id.UUID,
-			"ring", depth, "interval", interval)
+		s.log.Info("fast poll interval reduced: sample ring too short", "gpu", t.id.UUID, "ring", depth, "interval", interval)
 	}
 }
 

@@ -222,9 +222,8 @@ func TestWhichPollsReadTheRing(t *testing.T) {
 		change    change // before the 13th poll
 		own, next string // the polls from the first, of the GPU and of its neighbor
 	}{
-		"nothing": {func(*fakeResolver, *fakeGPU) {}, "1111110010010010010010", "1111110010010010010010"},
-		"allocation": {func(r *fakeResolver, _ *fakeGPU) { r.h.List = r.h.List[1:] }, "1111110010011111110010",
-			"1111110010010010010010"},
+		"nothing":    {func(*fakeResolver, *fakeGPU) {}, "1111110010010010010010", "1111110010010010010010"},
+		"allocation": {func(r *fakeResolver, _ *fakeGPU) { r.h.List = r.h.List[1:] }, "1111110010011111110010", "1111110010010010010010"},
 		"account": {func(_ *fakeResolver, c *fakeGPU) { c.accounts = gpu.Some([]gpu.ProcessAccount{{PID: 8, New: true}}) },
 			"1111110010010011111100", "1111110010010010010010"},
 		"no ring in one read": {func(_ *fakeResolver, c *fakeGPU) { c.noRing = true }, "1111110010010011111111",

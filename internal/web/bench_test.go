@@ -61,8 +61,7 @@ func BenchmarkScrape(b *testing.B) {
 		for _, kind := range []struct{ name, path, accept, encoding string }{
 			{"text", "/metrics", "text/plain", ""},
 			{"gzip", "/metrics", "application/openmetrics-text;version=1.0.0", "gzip"},
-			{"protobuf", "/metrics",
-				"application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited", ""},
+			{"protobuf", "/metrics", "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited", ""},
 			{"compat", compat.DCGM48.Path(), "text/plain", ""},
 		} {
 			request := httptest.NewRequest(http.MethodGet, kind.path, nil)

@@ -171,8 +171,7 @@ func TestCompletedLimits(t *testing.T) {
 	for name, c := range map[string]struct{ mine, want Assignment }{
 		"nothing": {Assignment{Ref: r}, other},
 		"time":    {Assignment{Ref: r, Compute: gpu.Some(.9)}, func() Assignment { a := other; a.Compute = gpu.Some(.9); return a }()},
-		"memory": {Assignment{Ref: r, memory: some(9)},
-			Assignment{Ref: r, memory: some(9), Compute: gpu.Some(.3), Guaranteed: some(5)}},
+		"memory":  {Assignment{Ref: r, memory: some(9)}, Assignment{Ref: r, memory: some(9), Compute: gpu.Some(.3), Guaranteed: some(5)}},
 		"a part": {Assignment{Ref: r, part: gpu.Some(.9)},
 			Assignment{Ref: r, part: gpu.Some(.9), Compute: gpu.Some(.3), Guaranteed: some(5)}},
 		"a fraction": {Assignment{Ref: r, fraction: gpu.Some(.9)},

@@ -107,8 +107,7 @@ func instanceByUUID(inv *gpu.Inventory, uuid gpu.UUID) []Target {
 
 // instance returns the GPU instance that matches, or the fraction of it that one compute instance is. A nil compute
 // names the whole.
-func instance(dev *gpu.InventoryGPU, match func(*gpu.Instance) bool,
-	compute func(gpu.ComputeInstance) bool) []Target {
+func instance(dev *gpu.InventoryGPU, match func(*gpu.Instance) bool, compute func(gpu.ComputeInstance) bool) []Target {
 	for i := range dev.Instances {
 		in := &dev.Instances[i]
 		if in.UUID == "" || !match(in) {

@@ -245,8 +245,7 @@ func (d *report) checkSources(kubelet bool, v *gpu.View, fix func(string) string
 			d.add("source "+s.Name, severityWarning, "", "%s", s.Message) // it returns by itself
 			continue
 		}
-		d.add("source "+s.Name, cmp.Or(severities[s.Name], severityWarning), fix(s.Name), "%s",
-			cmp.Or(s.Message, "not available"))
+		d.add("source "+s.Name, cmp.Or(severities[s.Name], severityWarning), fix(s.Name), "%s", cmp.Or(s.Message, "not available"))
 	}
 	switch {
 	case kubelet:
@@ -302,8 +301,7 @@ func (d *report) checkGPUs(v *gpu.View, fix func(string) string, advice func(*gp
 		case gpu.DeviceMissing:
 			d.add(name, severityError, "dmesg | grep NVRM on the host", "on the PCI bus, but not listed by NVML")
 		default:
-			d.add(name, severityError, "check the GPU's XIDs and recovery action", "%s",
-				cmp.Or(c.Message, "not readable"))
+			d.add(name, severityError, "check the GPU's XIDs and recovery action", "%s", cmp.Or(c.Message, "not readable"))
 		}
 	}
 	if up > 0 {

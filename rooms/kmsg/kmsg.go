@@ -158,8 +158,7 @@ func (k *Log) follow(ctx context.Context, report func(gpu.XIDEvent)) error {
 
 // drain reads until ctx ends. read returns 0 at the end of a file and EAGAIN where a log has no more for now; wait is
 // called then.
-func (k *Log) drain(ctx context.Context, report func(gpu.XIDEvent), read func([]byte) (int, error),
-	wait func(atEnd bool) error) error {
+func (k *Log) drain(ctx context.Context, report func(gpu.XIDEvent), read func([]byte) (int, error), wait func(atEnd bool) error) error {
 	lines, parse := splitter{}, parser{}
 	buffer := make([]byte, maxRecord)
 	old, reported := true, k.latest

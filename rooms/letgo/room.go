@@ -23,22 +23,14 @@ func New(*kingpin.Application) rooms.Part {
 			signals := make(chan os.Signal, 1)
 			signal.Notify(signals, syscall.SIGUSR1, syscall.SIGUSR2)
 			defer signal.Stop(signals)
-			follow(ctx, signals, p.LetGo)
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case s := <-signals:
+					p.LetGo(map[os.Signal]time.Duration{syscall.SIGUSR1: length}[s])
+				}
+			}
 		}}}, nil
 	}}
-}
-
-func follow(ctx context.Context, signals <-chan os.Signal, letGo func(time.Duration)) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case s := <-signals:
-			if s == syscall.SIGUSR1 {
-				letGo(length)
-			} else {
-				letGo(0)
-			}
-		}
-	}
 }

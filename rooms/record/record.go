@@ -7,10 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 	"time"
 
@@ -73,8 +71,7 @@ func parseRecord(args []string, stdout, stderr io.Writer) (*recordConfig, error)
 	case c.output == "":
 		return nil, errors.New("--output must be a file, or - for standard output")
 	case c.duration < shortestRecording || c.duration > longestRecording:
-		return nil, fmt.Errorf("--duration must be from %v to %v, got %v", shortestRecording, longestRecording,
-			c.duration)
+		return nil, fmt.Errorf("--duration must be from %v to %v, got %v", shortestRecording, longestRecording, c.duration)
 	}
 	if _, err := os.Lstat(c.output); err == nil && c.output != "-" {
 		return nil, fmt.Errorf("--output: %s exists; choose another file", c.output)
@@ -162,47 +159,19 @@ func recordNode(ctx context.Context, c *recordConfig, stderr io.Writer) ([]byte,
 }
 
 // writeRecording writes a file as a whole or not at all, and never over another.
-func writeRecording(output string, text []byte, stdout io.Writer) error {
+func writeRecording(output string, text []byte, stdout io.Writer) (err error) {
 	if output == "-" {
-		if _, err := stdout.Write(text); err != nil {
-			return fmt.Errorf("write the recording: %w", err)
+		_, err = stdout.Write(text)
+	} else if f, openErr := os.OpenFile(output, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); openErr != nil {
+		err = openErr
+	} else {
+		_, err = f.Write(text)
+		if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+			err = errors.Join(err, os.Remove(output))
 		}
-		return nil
 	}
-	f, err := os.CreateTemp(filepath.Dir(output), "."+filepath.Base(output)+".*")
 	if err != nil {
 		return fmt.Errorf("write the recording: %w", err)
 	}
-	_, err = f.Write(text)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = publish(f.Name(), output)
-	}
-	if err != nil {
-		return fmt.Errorf("write the recording: %w", errors.Join(err, ignoreMissing(os.Remove(f.Name()))))
-	}
 	return nil
-}
-
-// publish renames a file unless the name is taken. A hard link fails then by itself; where the file system has no
-// links, the name is checked before.
-func publish(from, to string) error {
-	err := os.Link(from, to)
-	switch {
-	case err == nil:
-		return os.Remove(from)
-	case errors.Is(err, fs.ErrExist):
-		return fmt.Errorf("%s was created meanwhile; choose another file", to)
-	}
-	if _, statErr := os.Lstat(to); statErr == nil {
-		return fmt.Errorf("%s was created meanwhile; choose another file", to)
-	}
-	return os.Rename(from, to)
-}
-
-func ignoreMissing(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
 }

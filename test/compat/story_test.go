@@ -122,8 +122,7 @@ func step(d *driver, i, n int, t time.Duration, g gpu.GPU) {
 	d.now = gpu.Utilization{GPU: gpu.Ratio(load * at), Memory: gpu.Ratio(load / 2 * at)}
 	d.rate, d.fp64 = 1e9*load*at, load/5*at
 	a := &g.Activity
-	a.Busy, a.Observed, a.MemoryBusy = base(old.Busy, load*seconds), base(old.Observed, seconds), base(old.MemoryBusy,
-		load/2*seconds)
+	a.Busy, a.Observed, a.MemoryBusy = base(old.Busy, load*seconds), base(old.Observed, seconds), base(old.MemoryBusy, load/2*seconds)
 	a.Profiled, a.SMActive, a.SMOccupancy = base(old.Profiled, seconds), base(old.SMActive, load*.8*seconds),
 		base(old.SMOccupancy, load*.4*seconds)
 	a.TensorActive, a.DRAMActive = base(old.TensorActive, load*.3*seconds), base(old.DRAMActive, load*.5*seconds)
@@ -419,8 +418,7 @@ func dcgm(d *driver, t time.Duration, in *gpu.InstanceActivity) (out []sample) {
 	}
 	window("EXP_XID_ERRORS_COUNT", "xid", d.xids, func(code int) []string { return []string{strconv.Itoa(code)} })
 	window("EXP_CLOCK_EVENTS_COUNT", "clock_event", d.masks, func(mask int) (out []string) {
-		for bit, name := range []string{"gpu_idle", "clocks_setting", "power_cap", "hw_slowdown", "sync_boost",
-			"sw_thermal"} {
+		for bit, name := range []string{"gpu_idle", "clocks_setting", "power_cap", "hw_slowdown", "sync_boost", "sw_thermal"} {
 			if mask>>bit&1 == 1 {
 				out = append(out, name)
 			}
@@ -453,8 +451,7 @@ func dcgm(d *driver, t time.Duration, in *gpu.InstanceActivity) (out []sample) {
 			}
 		}
 	}
-	for _, watch := range []string{"PCIE", "NVLINK", "PMU", "MCU", "MEM", "SM", "INFOROM", "THERMAL", "POWER", "DRIVER",
-		"ALL"} {
+	for _, watch := range []string{"PCIE", "NVLINK", "PMU", "MCU", "MEM", "SM", "INFOROM", "THERMAL", "POWER", "DRIVER", "ALL"} {
 		add("EXP_GPU_HEALTH_STATUS", 20*flagged(watch == "MEM" && m.RemapFailed.Or(false)), "health_watch", watch)
 	}
 	return out
@@ -489,11 +486,9 @@ func smi(d *driver) (out []sample) {
 			"VIDEO_CLOCK":  {{"clocks_current_video_clock_hz", 1e6}},
 			"MAX_SM_CLOCK": {{"clocks_max_sm_clock_hz", 1e6}}, "MAX_MEM_CLOCK": {{"clocks_max_memory_clock_hz", 1e6}},
 			"CLOCKS_EVENT_REASONS": {{"clocks_event_reasons_active", 1}}, "PSTATE": {{"pstate", 1}},
-			"GPU_TEMP": {{"temperature_gpu", 1}}, "MEMORY_TEMP": {{"temperature_memory", 1}}, "FAN_SPEED": {{"fan_speed_ratio",
-				.01}},
+			"GPU_TEMP": {{"temperature_gpu", 1}}, "MEMORY_TEMP": {{"temperature_memory", 1}}, "FAN_SPEED": {{"fan_speed_ratio", .01}},
 			"POWER_USAGE":         {{"power_draw_watts", 1}, {"power_draw_average_watts", 1}},
-			"POWER_USAGE_INSTANT": {{"power_draw_instant_watts", 1}}, "TOTAL_ENERGY_CONSUMPTION": {{"energy_joules_total",
-				.001}},
+			"POWER_USAGE_INSTANT": {{"power_draw_instant_watts", 1}}, "TOTAL_ENERGY_CONSUMPTION": {{"energy_joules_total", .001}},
 			"POWER_MGMT_LIMIT": {{"power_limit_watts", 1}}, "ENFORCED_POWER_LIMIT": {{"enforced_power_limit_watts", 1}},
 			"POWER_MGMT_LIMIT_DEF": {{"power_default_limit_watts", 1}}, "POWER_MGMT_LIMIT_MIN": {{"power_min_limit_watts", 1}},
 			"POWER_MGMT_LIMIT_MAX": {{"power_max_limit_watts", 1}},
@@ -503,8 +498,7 @@ func smi(d *driver) (out []sample) {
 			"FB_RESERVED": {{"memory_reserved_bytes", 1 << 20}}, "FB_TOTAL": {{"memory_total_bytes", 1 << 20}},
 			"PCIE_LINK_GEN":     {{"pcie_link_gen_current", 1}, {"pcie_link_gen_gpucurrent", 1}},
 			"PCIE_MAX_LINK_GEN": {{"pcie_link_gen_max", 1}}, "PCIE_LINK_WIDTH": {{"pcie_link_width_current", 1}},
-			"PCIE_MAX_LINK_WIDTH": {{"pcie_link_width_max", 1}}, "PCIE_TX_THROUGHPUT": {{"pcie_throughput_tx_bytes_per_second",
-				1000}},
+			"PCIE_MAX_LINK_WIDTH": {{"pcie_link_width_max", 1}}, "PCIE_TX_THROUGHPUT": {{"pcie_throughput_tx_bytes_per_second", 1000}},
 			"PCIE_RX_THROUGHPUT":          {{"pcie_throughput_rx_bytes_per_second", 1000}},
 			"CORRECTABLE_REMAPPED_ROWS":   {{"remapped_rows_correctable", 1}},
 			"UNCORRECTABLE_REMAPPED_ROWS": {{"remapped_rows_uncorrectable", 1}},

@@ -21,13 +21,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files instead of comparing them")
 
-// root is the repository.
-func root(t *testing.T) string {
-	t.Helper()
-	dir, err := filepath.Abs(filepath.Join("..", ".."))
-	must.OK(t, err)
-	return dir
-}
+// root returns the root directory of the repository.
+var root = servers.Root
 
 func chart(t *testing.T) string { return filepath.Join(root(t), "deploy", "helm", "gpu-exporter") }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/catalog/compat"
 	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/test/queries"
+	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
 
 // block is a fenced block of a page.
@@ -33,12 +34,8 @@ type block struct {
 	architecture.Block
 }
 
-func root(t *testing.T) string {
-	t.Helper()
-	dir, err := filepath.Abs(filepath.Join("..", ".."))
-	must.OK(t, err)
-	return dir
-}
+// root returns the root directory of the repository.
+var root = servers.Root
 
 func fileText(t *testing.T, path ...string) string {
 	t.Helper()
@@ -60,23 +57,16 @@ func read(t *testing.T) (blocks []block, prose map[string]string) {
 	return blocks, prose
 }
 
-// built makes a program and returns its path.
-func built(t *testing.T, module, pkg, name string, flags ...string) string {
-	t.Helper()
-	path := filepath.Join(root(t), "bin", name)
-	cmd := exec.Command("go", append(append([]string{"build"}, flags...), "-o", path, pkg)...)
-	cmd.Dir = filepath.Join(root(t), module)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build %s: %v\n%s", name, err, out)
-	}
-	return path
-}
-
 func promtool(t *testing.T) string {
 	t.Helper()
 	// Of the service discoveries Kubernetes' alone: the clouds' make the build long.
-	return built(t, "tools/prometheus", "github.com/prometheus/prometheus/cmd/promtool", "promtool-kubernetes", "-tags",
-		"remove_all_sd,enable_kubernetes_sd")
+	path := filepath.Join(root(t), "bin", "promtool-kubernetes")
+	out, err := run(t, filepath.Join(root(t), "tools", "prometheus"), "go", "build", "-tags", "remove_all_sd,enable_kubernetes_sd",
+		"-o", path, "github.com/prometheus/prometheus/cmd/promtool")
+	if err != nil {
+		t.Fatalf("build promtool: %v\n%s", err, out)
+	}
+	return path
 }
 
 func run(t *testing.T, dir, name string, args ...string) (string, error) {
@@ -284,8 +274,8 @@ func TestCommands(t *testing.T) {
 	blocks, _ := read(t)
 	tools := t.TempDir()
 	for name, path := range map[string]string{
-		"helm":      built(t, "tools/helm", "helm.sh/helm/v4/cmd/helm", "helm"),
-		"kustomize": built(t, "tools/helm", "sigs.k8s.io/kustomize/kustomize/v5", "kustomize"),
+		"helm":      servers.Build(t, servers.Helm),
+		"kustomize": servers.Build(t, servers.Kustomize),
 		"promtool":  promtool(t),
 	} {
 		must.OK(t, os.Symlink(path, filepath.Join(tools, name)))

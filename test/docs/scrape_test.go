@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/must"
+	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
 
 type job struct {
@@ -186,7 +187,7 @@ func TestScrapeConfigs(t *testing.T) {
 
 // VictoriaMetrics' agent takes its example by the command that stands in it, and refuses a word that it does not know.
 func TestScrapeConfigOfVictoriaMetrics(t *testing.T) {
-	agent := built(t, "tools/victoriametrics", "github.com/VictoriaMetrics/VictoriaMetrics/app/vmagent", "vmagent")
+	agent := servers.Build(t, "vmagent")
 	good := fileText(t, "deploy", "scrape", "vmagent.yml")
 	_, rest, ok := strings.Cut(good, "#   vmagent ")
 	command, _, ok2 := strings.Cut(rest, "\n")

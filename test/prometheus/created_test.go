@@ -22,8 +22,7 @@ import (
 func TestFirstIncrements(t *testing.T) {
 	t.Parallel()
 	m := machine.Parse(t, machine.TwoGPUs+"load gpu=0-1 busy=50% period=200ms\n", machine.TwoPods)
-	e := m.Start(t, machine.Options{Flags: []string{"--poll.fast=200ms", "--poll.medium=400ms", "--poll.slow=1s",
-		"--poll.kubelet=1s"}})
+	e := m.Start(t, machine.Options{Flags: []string{"--poll.fast=200ms", "--poll.medium=400ms", "--poll.slow=1s", "--poll.kubelet=1s"}})
 	dir := t.TempDir()
 	clients := map[string]dashboard.Client{}
 	for name, flags := range map[string][]string{"without": nil, "with": {"--enable-feature=created-timestamp-zero-ingestion"}} {

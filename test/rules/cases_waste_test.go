@@ -84,8 +84,7 @@ func wasteCases(t *testing.T) map[string][]testCase {
 			beside("a replica of a MIG device, busy", 0.25, "MIG-1", "75", "150", "72", "6h35m -; 8h -"),
 			beside("a replica of a MIG device, hardly used", 0.25, "MIG-1", "75", "150", "30", "6h25m -; 6h35m "+pod),
 			beside("a MIG device whose observed time is not exported, busy", 0.5, "MIG-1", "150", "", "72", "6h35m -; 8h -"),
-			{name: "observed, but unknown", step: 5 * time.Minute, series: alloc("1x120", "0x120", "0x120", "0x120"),
-				checks: "8h -"},
+			{name: "observed, but unknown", step: 5 * time.Minute, series: alloc("1x120", "0x120", "0x120", "0x120"), checks: "8h -"},
 		},
 		"GPUNamespaceIdle": {
 			{name: "eight GPUs of two models", step: 5 * time.Minute,

@@ -301,8 +301,7 @@ func (c container) permissions() error {
 	for _, g := range c.Groups {
 		groups = append(groups, uint32(g))
 	}
-	if _, _, err := syscall.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)), uintptr(unsafe.Pointer(&groups[:1][0])),
-		0); err != 0 {
+	if _, _, err := syscall.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)), uintptr(unsafe.Pointer(&groups[:1][0])), 0); err != 0 {
 		return err
 	}
 	gid, uid := uintptr(c.GID), uintptr(c.UID)

@@ -51,8 +51,7 @@ func (p *Page) Published(v *gpu.View) {
 }
 
 // remember returns the list with what is kept of v appended, and without views that are too old.
-func remember(list []*gpu.View, v *gpu.View, span time.Duration, keep func(*gpu.GPU) gpu.GPU,
-	containers bool) []*gpu.View {
+func remember(list []*gpu.View, v *gpu.View, span time.Duration, keep func(*gpu.GPU) gpu.GPU, containers bool) []*gpu.View {
 	first := 0
 	for first+1 < len(list) && !list[first+1].At.After(v.At.Add(-span)) {
 		first++

@@ -15,8 +15,7 @@ var (
 	clocks     = Arg{Names: []string{"graphics", "sm", "mem", "video"}}
 	severities = Arg{Names: []string{"corrected", "uncorrected"}}
 	counters   = Arg{Names: []string{"volatile", "aggregate"}}
-	locations  = Arg{Names: []string{"l1_cache", "l2_cache", "dram", "register_file", "texture_memory", "texture_shm",
-		"cbu", "sram"}}
+	locations  = Arg{Names: []string{"l1_cache", "l2_cache", "dram", "register_file", "texture_memory", "texture_shm", "cbu", "sram"}}
 	causes     = Arg{Names: []string{"single_bit", "double_bit"}}
 	links      = Arg{Limit: 36}
 	linkErrors = Arg{Names: []string{"replay", "recovery", "crc_flit", "crc_data", "ecc_data"}}
@@ -44,8 +43,7 @@ func names(list ...string) []string      { return list }
 func readings(list ...Reading) []Reading { return list }
 
 // clockReadings are the clocks of domains, by NVML's numbers.
-func clockReadings(group func(name, doc string, unit Unit, to ...string) Reading, name, doc, to string,
-	domains ...int) []Reading {
+func clockReadings(group func(name, doc string, unit Unit, to ...string) Reading, name, doc, to string, domains ...int) []Reading {
 	var list []Reading
 	for _, d := range domains {
 		clock := gpu.Clocks[d]

@@ -16,8 +16,7 @@ var slowCalls = []Call{
 	{Function: "nvmlDeviceGetPowerManagementDefaultLimit", Values: value, C: u32, Readings: readings(
 		slow("power_limit_default", "Limit after boot.", Milliwatts, "PowerLimitDefault").rejected("power_limit"))},
 	{Function: "nvmlDeviceGetPowerManagementLimitConstraints", Values: names("min", "max"), C: u32, Readings: readings(
-		slow("power_limit_range", "Minimum and maximum limit that can be set.", Milliwatts,
-			"PowerLimitMin", "PowerLimitMax").
+		slow("power_limit_range", "Minimum and maximum limit that can be set.", Milliwatts, "PowerLimitMin", "PowerLimitMax").
 			rejected("power_limit"))},
 	{Function: "nvmlDeviceGetTemperatureThreshold", Args: args(thresholds), Values: value, C: u32,
 		CArg: "nvmlTemperatureThresholds_t"},

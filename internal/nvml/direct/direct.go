@@ -46,8 +46,7 @@ func Samples(dev nvml.Device, kind nvml.SamplingType, last uint64, buffer []nvml
 		return 0, 0, 0, false
 	}
 	valueType, count := C.int(0), C.uint(len(buffer))
-	ret = nvml.Return(C.nvmlDeviceGetSamples(device, C.int(kind), C.ulonglong(last), &valueType, &count,
-		unsafe.Pointer(&buffer[0])))
+	ret = nvml.Return(C.nvmlDeviceGetSamples(device, C.int(kind), C.ulonglong(last), &valueType, &count, unsafe.Pointer(&buffer[0])))
 	return nvml.ValueType(valueType), min(int(count), len(buffer)), ret, true
 }
 

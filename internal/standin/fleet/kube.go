@@ -286,12 +286,10 @@ func owners(kind, label, above string) func(*kube, KubeEmit) {
 			}
 			seen[key] = true
 			if above == "CronJob" { // has no owner
-				emit(1, "namespace", p.of.namespace, label, name, "owner_kind", "", "owner_name", "",
-					"owner_is_controller", "")
+				emit(1, "namespace", p.of.namespace, label, name, "owner_kind", "", "owner_name", "", "owner_is_controller", "")
 				continue
 			}
-			emit(1, "namespace", p.of.namespace, label, name, "owner_kind", above, "owner_name", p.of.name,
-				"owner_is_controller", "true")
+			emit(1, "namespace", p.of.namespace, label, name, "owner_kind", above, "owner_name", p.of.name, "owner_is_controller", "true")
 		}
 	}
 }

@@ -187,8 +187,7 @@ func (c *device) errors(p *place, t stamp, m *gpu.Medium) {
 	if b.remapBanks > 0 {
 		m.RemappedRows, m.RemapPending, m.RemapFailed = rows, gpu.Some(pending), gpu.Some(failed)
 	} else {
-		m.RetiredPages = map[gpu.RemapCause]uint64{gpu.CauseSingleBit: 0,
-			gpu.CauseDoubleBit: rows[gpu.CauseUncorrected]}
+		m.RetiredPages = map[gpu.RemapCause]uint64{gpu.CauseSingleBit: 0, gpu.CauseDoubleBit: rows[gpu.CauseUncorrected]}
 		m.RetirePending = gpu.Some(pending || failed)
 	}
 }

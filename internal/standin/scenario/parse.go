@@ -520,8 +520,7 @@ func (p *parser) GPURange(text string) ([]*GPUBlock, error) {
 }
 
 func (p *parser) process(tokens []token) error {
-	o, err := parseOptions(tokens, "gpu", "pid", "kind", "memory", "busy", "period", "phase", "from", "to", "gi", "ci",
-		"dram")
+	o, err := parseOptions(tokens, "gpu", "pid", "kind", "memory", "busy", "period", "phase", "from", "to", "gi", "ci", "dram")
 	if err != nil {
 		return err
 	}

@@ -223,8 +223,7 @@ func (t Truth) State(at time.Duration) string {
 		if f.at > at {
 			break
 		}
-		state = map[string]string{"lose": "GPU_IS_LOST", "remove": "GPU_IS_LOST",
-			"reset_required": "RESET_REQUIRED"}[f.kind]
+		state = map[string]string{"lose": "GPU_IS_LOST", "remove": "GPU_IS_LOST", "reset_required": "RESET_REQUIRED"}[f.kind]
 	}
 	return state
 }

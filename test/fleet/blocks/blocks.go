@@ -88,8 +88,7 @@ type worker struct {
 	builder labels.ScratchBuilder
 }
 
-func writeBlock(ctx context.Context, dir string, length time.Duration, workers []*worker, from,
-	to time.Time) (samples int64, err error) {
+func writeBlock(ctx context.Context, dir string, length time.Duration, workers []*worker, from, to time.Time) (samples int64, err error) {
 	// The head takes what is at most half its range behind: each node begins anew at the block's beginning.
 	w, err := tsdb.NewBlockWriter(slog.New(slog.DiscardHandler), dir, 2*length.Milliseconds())
 	if err != nil {
@@ -134,8 +133,7 @@ func writeBlock(ctx context.Context, dir string, length time.Duration, workers [
 }
 
 // target writes one node, or behind the nodes one cluster.
-func (w *worker) target(ctx context.Context, b *tsdb.BlockWriter, i int, clusters []string, from,
-	to time.Time) (count int64, err error) {
+func (w *worker) target(ctx context.Context, b *tsdb.BlockWriter, i int, clusters []string, from, to time.Time) (count int64, err error) {
 	app := b.Appender(ctx)
 	known := map[string]storage.SeriesRef{}
 	var key []byte

@@ -131,8 +131,7 @@ func (u unmarked) Append(ref storage.SeriesRef, l labels.Labels, t int64, v floa
 }
 
 // Scrape stores what a target exposes at a time, given by do, and ends the series that it no longer exposes.
-func (s *Server) Scrape(ctx context.Context, target string, at time.Time,
-	do func(put func(labels.Labels, float64))) error {
+func (s *Server) Scrape(ctx context.Context, target string, at time.Time, do func(put func(labels.Labels, float64))) error {
 	app := s.Appender(ctx)
 	seen, before := map[uint64]labels.Labels{}, s.targets[target]
 	var failed error
@@ -170,15 +169,13 @@ func (s *Server) Fleet(ctx context.Context, f *fleet.Fleet, sampler *expose.Samp
 		}
 	}
 	for i := range f.Len() {
-		err := s.Scrape(ctx, f.Node(i).Name, at,
-			func(put func(labels.Labels, float64)) { sampler.Node(i, at, take(put)) })
+		err := s.Scrape(ctx, f.Node(i).Name, at, func(put func(labels.Labels, float64)) { sampler.Node(i, at, take(put)) })
 		if err != nil {
 			return err
 		}
 	}
 	for _, c := range f.Clusters() {
-		err := s.Scrape(ctx, "kube-state-metrics "+c, at,
-			func(put func(labels.Labels, float64)) { sampler.Kube(c, at, take(put)) })
+		err := s.Scrape(ctx, "kube-state-metrics "+c, at, func(put func(labels.Labels, float64)) { sampler.Kube(c, at, take(put)) })
 		if err != nil {
 			return err
 		}

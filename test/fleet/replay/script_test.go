@@ -77,8 +77,7 @@ func newScript(t *testing.T, f *fleet.Fleet, at time.Time, span time.Duration) *
 			young = young || f.View(i, at.Add(-m)) == nil
 		}
 		node := func(more ...string) thing {
-			l := map[string]string{"cluster": n.Cluster, "node": n.Name, "pool": n.Pool, "zone": n.Zone, "rack": n.Rack,
-				"model": n.Model}
+			l := map[string]string{"cluster": n.Cluster, "node": n.Name, "pool": n.Pool, "zone": n.Zone, "rack": n.Rack, "model": n.Model}
 			if n.Rack == "" {
 				l["rack"] = "(no label)"
 			}

@@ -47,8 +47,7 @@ func TestDashboardsShowTheScript(t *testing.T) {
 			s.Groups = slices.DeleteFunc(s.Groups,
 				func(g *replay.Group) bool { return strings.HasPrefix(g.Name(), "gpu-exporter-alerts") })
 			sampler := expose.NewSampler(f, func(name string) bool {
-				return !strings.Contains(name,
-					"exporter_call")
+				return !strings.Contains(name, "exporter_call")
 			})
 			begin := fleet.DefaultEpoch().Add(15 * time.Hour)
 			w := dashboard.Window{From: begin.Add(15 * time.Minute), To: begin.Add(75 * time.Minute),

@@ -244,8 +244,7 @@ func (w *world) exposeNode(i int, at, clock time.Time, put func(labels.Labels, f
 		w.exposeGPU(g, i, j, n, d, known)
 		for _, poll := range polls {
 			if !n.driverless {
-				g.gauge("gpu_last_read_timestamp_seconds",
-					float64(clock.Add(-d.unread).Truncate(intervals[poll]).Unix()), "poll", poll)
+				g.gauge("gpu_last_read_timestamp_seconds", float64(clock.Add(-d.unread).Truncate(intervals[poll]).Unix()), "poll", poll)
 			}
 		}
 	}

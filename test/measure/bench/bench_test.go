@@ -5,12 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
-
 	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
-	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
 
 // The fake driver and the fake kubelet accept every node of the curves, with as many GPUs and pods as it should have.
@@ -54,30 +51,5 @@ func TestParse(t *testing.T) {
 	}
 	if _, err := Parse(strings.NewReader("PASS\n")); err == nil {
 		t.Error("no lines are no error")
-	}
-}
-
-// The collector that the exporter is compared with exposes the series that it was given.
-func TestConstant(t *testing.T) {
-	const page = `# HELP a_total A.
-# TYPE a_total counter
-a_total{x="1"} 3
-a_total{x="2"} 4
-# HELP b B.
-# TYPE b gauge
-b 1.5
-# HELP c_seconds C.
-# TYPE c_seconds histogram
-c_seconds_bucket{call="f",le="+Inf"} 2
-c_seconds_sum{call="f"} 0.25
-c_seconds_count{call="f"} 2
-`
-	families, err := testkit.Families(page)
-	must.OK(t, err)
-	if err := testutil.CollectAndCompare(newConstant(families), strings.NewReader(page)); err != nil {
-		t.Error(err)
-	}
-	if n := series(page); n != 6 {
-		t.Errorf("%d series", n)
 	}
 }

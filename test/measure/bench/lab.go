@@ -202,8 +202,7 @@ func (l lab) timeScrapes(trees []*tree, n node, scrapes int) error {
 						kind = "first"
 					}
 					views[i] = view
-					trees[i].add("HTTP/"+n.name+"/"+format.name+"/"+kind, took.Nanoseconds(), "ns/op", cpu.Nanoseconds(),
-						"cpu-ns/op")
+					trees[i].add("HTTP/"+n.name+"/"+format.name+"/"+kind, took.Nanoseconds(), "ns/op", cpu.Nanoseconds(), "cpu-ns/op")
 				}
 			}
 			for name, p := range peers {

@@ -71,15 +71,12 @@ func (n node) generate() (scenario, pods string) {
 	s.WriteString("scenario 1\ntitle \"benchmark node\"\nsymbols R580\nsystem DriverVersion = \"580.105.08\"\n" +
 		"system NVMLVersion = \"13.580.105.08\"\nsystem CudaDriverVersion = 13000\ninclude board.scenario\n\n")
 	for g := range n.gpus {
-		fmt.Fprintf(&s, "gpu %d board=h100 pci=0000:%02x:00.0 minor=%d uuid=%s serial=16500000%05d\n", g, 0x10+4*g, g,
-			gpuUUID(g), g)
+		fmt.Fprintf(&s, "gpu %d board=h100 pci=0000:%02x:00.0 minor=%d uuid=%s serial=16500000%05d\n", g, 0x10+4*g, g, gpuUUID(g), g)
 	}
 	pid := 20000
 	pod := func(resource, device string, gpu int, more string, busy float64) {
-		fmt.Fprintf(&p, "pod team-%d/inference-6f9d8c7b5-%05d container server %s=%s pids=%d\n", pid%7, pid, resource,
-			device, pid)
-		fmt.Fprintf(&s, "process gpu=%d pid=%d%s memory=256MiB busy=%.1f%% period=%dms\n", gpu, pid, more, busy,
-			1100+pid%17*200)
+		fmt.Fprintf(&p, "pod team-%d/inference-6f9d8c7b5-%05d container server %s=%s pids=%d\n", pid%7, pid, resource, device, pid)
+		fmt.Fprintf(&s, "process gpu=%d pid=%d%s memory=256MiB busy=%.1f%% period=%dms\n", gpu, pid, more, busy, 1100+pid%17*200)
 		pid++
 	}
 	for g := range n.mig {

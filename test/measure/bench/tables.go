@@ -79,7 +79,6 @@ func (f Figures) Peers() (rows []Row) {
 		{"gpu-exporter, first scrape of a poll", "first", "Node/" + busiest},
 		{"gpu-exporter, next scrape", "next", "Node/" + busiest},
 		{"the same bytes from memory", fileServer, "Peer/" + busiest + "/" + fileServer},
-		{"the same series, bare client_golang", clientGolang, "Peer/" + busiest + "/" + clientGolang},
 		{"nvidia_gpu_exporter, demo", otherProgram, "Peer/" + busiest + "/" + otherProgram},
 	} {
 		row := Row{p.title, number.of(f.Of(p.memory, "series"))}

@@ -78,8 +78,7 @@ var innermost = regexp.MustCompile(`\{[^{}]*\}`)
 // Figures renders figures as JSON.
 func Figures(figures any) ([]byte, error) {
 	data, err := json.MarshalIndent(figures, "", " ")
-	data = innermost.ReplaceAllFunc(data,
-		func(b []byte) []byte { return regexp.MustCompile(`\n *`).ReplaceAll(b, nil) })
+	data = innermost.ReplaceAllFunc(data, func(b []byte) []byte { return regexp.MustCompile(`\n *`).ReplaceAll(b, nil) })
 	return append(data, '\n'), err
 }
 

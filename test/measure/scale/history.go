@@ -118,8 +118,7 @@ func records(ctx context.Context, s *server, depth map[string]time.Duration, int
 		}
 		for _, r := range found {
 			r.Labels[model.MetricNameLabel] = name
-			out = append(out, series{labels.FromMap(r.Labels), r.Points[0].Value * factor, depth[name],
-				max(time.Minute, step[name])})
+			out = append(out, series{labels.FromMap(r.Labels), r.Points[0].Value * factor, depth[name], max(time.Minute, step[name])})
 		}
 	}
 	return out, nil

@@ -181,8 +181,7 @@ func (l *lab) config(share int, self string) string {
       - {source_labels: [__tmp_shard, job], regex: '%d;.*|.*;kube-state-metrics', action: keep}
 `, l.options.servers, share)
 	default:
-		fmt.Fprintf(&b, "    relabel_configs:\n      - {source_labels: [cluster], regex: %s, action: keep}\n",
-			l.clusters()[share])
+		fmt.Fprintf(&b, "    relabel_configs:\n      - {source_labels: [cluster], regex: %s, action: keep}\n", l.clusters()[share])
 	}
 	fmt.Fprintf(&b, "  - job_name: prometheus\n    scrape_interval: %[1]s\n    scrape_timeout: %[1]s\n    "+
 		"static_configs:\n"+

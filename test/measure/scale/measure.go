@@ -63,8 +63,7 @@ func measure(ctx context.Context, o options) (s Step, err error) {
 	}
 	if m.database != nil { // before there is a history, which the database has alone
 		c := &Comparison{}
-		m.problem("comparison with the database",
-			errors.Join(m.compareNames(ctx, c), m.compareRecords(ctx, c), m.compareTruth(ctx, c)))
+		m.problem("comparison with the database", errors.Join(m.compareNames(ctx, c), m.compareRecords(ctx, c), m.compareTruth(ctx, c)))
 		m.Compared = c
 	}
 	if o.history > 0 {
@@ -103,8 +102,7 @@ func (m *measurement) scrape(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		figures := map[string]float64{"resident": u.Resident, "peak": u.Peak,
-			"cpu": process.PerMinute(before[i], u).Minutes()}
+		figures := map[string]float64{"resident": u.Resident, "peak": u.Peak, "cpu": process.PerMinute(before[i], u).Minutes()}
 		switch s {
 		case m.fleet:
 			m.Simulator = figures
@@ -118,8 +116,7 @@ func (m *measurement) scrape(ctx context.Context) (err error) {
 	m.series(ctx)
 	m.alerts(ctx)
 	m.rules(ctx)
-	m.progress("%.0f series, %.0f samples/s, %.0f MiB, %.2f cores", m.Of("series"), m.Of("samples"), m.Of("resident"),
-		m.Of("cpu"))
+	m.progress("%.0f series, %.0f samples/s, %.0f MiB, %.2f cores", m.Of("series"), m.Of("samples"), m.Of("resident"), m.Of("cpu"))
 	return nil
 }
 

@@ -21,8 +21,7 @@ var aboveNode = []string{"gpu-fleet", "gpu-capacity", "gpu-namespace", "gpu-heal
 
 // above are the dashboards above node level.
 func above(dashboards []dashboard.Dashboard) []dashboard.Dashboard {
-	return slices.DeleteFunc(slices.Clone(dashboards),
-		func(d dashboard.Dashboard) bool { return !slices.Contains(aboveNode, d.UID) })
+	return slices.DeleteFunc(slices.Clone(dashboards), func(d dashboard.Dashboard) bool { return !slices.Contains(aboveNode, d.UID) })
 }
 
 // timeRange is that of a dashboard when it is opened.
