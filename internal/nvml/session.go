@@ -171,10 +171,7 @@ func (s *Session) gpuAt(index int) (*GPU, error) {
 			return old, nil
 		}
 	}
-	handle, ret := get(s, callHandleByIndex, func() (nvml.Device,
-		nvml.Return) {
-		return s.nvml.DeviceGetHandleByIndex(index)
-	}, index)
+	handle, ret := get(s, callHandleByIndex, func() (nvml.Device, nvml.Return) { return s.nvml.DeviceGetHandleByIndex(index) }, index)
 	if old != nil {
 		d.busy.Unlock()
 	}

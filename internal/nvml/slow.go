@@ -47,10 +47,7 @@ func readNVLinks(c *GPU, to *gpu.Slow) nvml.Return {
 	var up []gpu.Link
 	result := nvml.ERROR_NOT_SUPPORTED
 	for _, link := range read {
-		state, ret := get(c, callNvLinkState, func() (nvml.EnableState,
-			nvml.Return) {
-			return c.handle().GetNvLinkState(link)
-		}, link)
+		state, ret := get(c, callNvLinkState, func() (nvml.EnableState, nvml.Return) { return c.handle().GetNvLinkState(link) }, link)
 		if whole(ret) != nil {
 			return ret
 		}

@@ -126,10 +126,8 @@ func readTemperatureV(c *GPU, to *gpu.Medium) nvml.Return {
 }
 
 func readTemperature(c *GPU, to *gpu.Medium) nvml.Return {
-	t, ret := get(c, callTemperature, func() (uint32,
-		nvml.Return) {
-		return c.handle().GetTemperature(nvml.TEMPERATURE_GPU)
-	}, int(nvml.TEMPERATURE_GPU))
+	t, ret := get(c, callTemperature, func() (uint32, nvml.Return) { return c.handle().GetTemperature(nvml.TEMPERATURE_GPU) },
+		int(nvml.TEMPERATURE_GPU))
 	if ret == nvml.SUCCESS {
 		to.Temperature = gpu.Some(gpu.Celsius(t))
 	}

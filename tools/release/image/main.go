@@ -108,10 +108,8 @@ func build(image v1.Image, arch string, commands []instructions.Command) v1.Imag
 		}
 	}
 	must(0, w.Close())
-	layer := must(tarball.LayerFromOpener(func() (io.ReadCloser,
-		error) {
-		return io.NopCloser(bytes.NewReader(files.Bytes())), nil
-	}))
+	open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(files.Bytes())), nil }
+	layer := must(tarball.LayerFromOpener(open))
 	return must(mutate.AppendLayers(must(mutate.ConfigFile(image, file)), layer))
 }
 
