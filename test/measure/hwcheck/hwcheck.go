@@ -210,7 +210,7 @@ func newRun(ctx context.Context, c config, log io.Writer) (*run, error) {
 	r := &run{config: c, log: log, stages: stages(), write: page.Write}
 	var err error
 	if r.devices, err = c.smi.query(ctx, []string{"index", "name", "driver_version", "compute_cap",
-		"mig.mode.current", "pci.bus_id"}); err != nil {
+		"mig.mode.current"}); err != nil {
 		return nil, fmt.Errorf("no GPU to check: %w", err)
 	}
 	path, err := exec.LookPath(c.exporter)

@@ -12,16 +12,18 @@ import (
 // suspendLimit is how long an idle GPU may take to suspend: 30 s until the exporter shuts down NVML, and what the driver needs.
 const suspendLimit = 75 * time.Second
 
-// power returns a runtime power management attribute of the checked GPU from sysfs: nvidia-smi would resume it.
-func (r *run) power(attribute string) string {
-	address := strings.TrimPrefix(strings.ToLower(r.checked["pci.bus_id"]), "0000") // nvidia-smi writes the domain with eight digits
-	text, _ := os.ReadFile(r.hostPath("sys/bus/pci/devices/" + address + "/power/" + attribute))
-	return strings.TrimSpace(string(text))
-}
-
 // suspend starts an exporter, waits until the idle GPU is suspended, and measures for how long it is active in the period.
 func (r *run) suspend(ctx context.Context, _ *exporter, p *period) error {
-	if control := r.power("control"); control != "auto" {
+	devices, err := r.smi.query(ctx, []string{"pci.bus_id"}, "--id="+p.uuid)
+	if err != nil {
+		return err
+	}
+	power := func(attribute string) string { // from sysfs: nvidia-smi would resume it, and writes the domain with eight digits
+		address := strings.TrimPrefix(strings.ToLower(devices[0]["pci.bus_id"]), "0000")
+		text, _ := os.ReadFile(r.hostPath("sys/bus/pci/devices/" + address + "/power/" + attribute))
+		return strings.TrimSpace(string(text))
+	}
+	if control := power("control"); control != "auto" {
 		return cannot("not testable here: the kernel does not suspend this GPU (power/control is %q)", control)
 	}
 	e, err := r.startExporter(defaultPolls, "--no-kubelet")
@@ -32,7 +34,7 @@ func (r *run) suspend(ctx context.Context, _ *exporter, p *period) error {
 	if _, err = e.until(ctx, suspendLimit, func(s *scrape) error {
 		if closed, known := s.sum("gpu_exporter_paused", equal("reason", "runtime_suspend")); !known || closed != 1 {
 			return errors.New("the driver does not manage its runtime power, or something uses it")
-		} else if status := r.power("runtime_status"); status != "suspended" {
+		} else if status := power("runtime_status"); status != "suspended" {
 			return fmt.Errorf("runtime_status is %s, although the exporter has closed the driver", status)
 		}
 		return nil
@@ -40,7 +42,7 @@ func (r *run) suspend(ctx context.Context, _ *exporter, p *period) error {
 		return cannot("not testable here: %v", err)
 	}
 	active := func() (milliseconds float64) {
-		_, _ = fmt.Sscan(r.power("runtime_active_time"), &milliseconds)
+		_, _ = fmt.Sscan(power("runtime_active_time"), &milliseconds)
 		return milliseconds
 	}
 	before := active()
