@@ -101,6 +101,7 @@ func TestStaleLayout(t *testing.T) {
 	r := playText(t, "gpu 0 board=b\n  GpmQueryDeviceSupport = 1\n  Gpm[1] = 100*util\n"+
 		"mig gpu=0 layout=\""+one+" ; "+two+"\"\n"+
 		"at 10s gpu 0 "+layout(one)+"at 30s gpu 0 "+layout()+"at 50s gpu 0 "+layout(one, three)+
+		"process gpu=0 pid=12 gi=1 memory=1GiB busy=25% period=1s to=29s\n"+ // of an instance that exists: no reason
 		"process gpu=0 pid=11 gi=3 memory=1GiB busy=25% period=1s from=50s\n")
 	c := r.open()[0]
 	for _, step := range []struct {
