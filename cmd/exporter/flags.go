@@ -121,7 +121,8 @@ func (c *config) flags(app *kingpin.Application) {
 	app.Flag("poll.slow", "Interval of the slow poll group: limits, modes, MIG layout, inventory.").Default(
 		"1m").DurationVar(&c.Slow)
 	app.Flag("poll.kubelet", "Interval of the queries of the kubelet. A pod that starts or ends causes one at once where "+
-		"the exporter can see it (logs or checkpoint mounted); otherwise pods shorter than the interval may be missed.").Default("10s").DurationVar(&c.KubeletPoll)
+		"the exporter can see it (logs or checkpoint mounted); otherwise pods shorter than the interval may be missed.").
+		Default("10s").DurationVar(&c.KubeletPoll)
 	app.Flag("call-deadline", "Timeout of a driver call, after which its GPU is marked as hung. Other GPUs are not "+
 		"affected.").Default("5s").DurationVar(&c.deadline)
 

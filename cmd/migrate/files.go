@@ -35,6 +35,9 @@ func read(file string, stdin io.Reader) ([]query, error) {
 	var errs []error
 	_ = filepath.WalkDir(file, func(path string, entry fs.DirEntry, err error) error { // of a directory the files of these kinds
 		switch {
+		case entry == nil:
+			_, err = readFile(path) // "open", not "lstat"
+			errs = append(errs, err)
 		case err != nil:
 			errs = append(errs, err)
 		case !entry.IsDir() && (path == file || slices.Contains([]string{".json", ".yaml", ".yml"}, filepath.Ext(path))):

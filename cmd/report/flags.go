@@ -352,7 +352,8 @@ func (c *settings) csvFlags(levels string) (err error) {
 		}
 	}
 	if isCSV && len(c.levels) != 1 && (c.out == "" || !c.directory()) {
-		return fmt.Errorf("--format=csv writes one level to a file: choose it with --level=%s; or set --out to a directory", strings.Join(all, ", "))
+		return fmt.Errorf("--format=csv writes one level to a file: choose it with --level=%s; or set --out to a directory",
+			strings.Join(all, ", "))
 	}
 	return nil
 }

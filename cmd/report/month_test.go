@@ -164,7 +164,8 @@ func TestLevels(t *testing.T) {
 	dir := t.TempDir()
 	args := []string{"--from=2d", "--now=" + start.Add(20*24*time.Hour).Format(time.RFC3339), "--format=csv", "--group-by=label:team"}
 	code, out, stderr := run(t, server.URL, append(args, "--level=team", "--query")...)
-	if code != exitOK || !strings.HasPrefix(out, "team,gpus,gpu_hours,busy_gpu_hours,") || !strings.Contains(out, ",query,partial\nresearch,") {
+	if code != exitOK || !strings.HasPrefix(out, "team,gpus,gpu_hours,busy_gpu_hours,") ||
+		!strings.Contains(out, ",query,partial\nresearch,") {
 		t.Errorf("exit code %d: %s %s", code, out, stderr)
 	}
 	code, _, stderr = run(t, server.URL, append(args, "--out="+dir)...)

@@ -134,10 +134,10 @@ type Group struct {
 	Rows  []Family
 }
 
-// units are the base units in which names end.
 // Documentation is where the pages of documentation are.
 const Documentation = "https://github.com/gpu-exporter/gpu-exporter/blob/main/docs/"
 
+// units are the base units in which names end.
 var units = []string{"bytes", "celsius", "hertz", "joules", "ratio", "seconds", "watts"}
 
 // complete sets what follows from the name of a family, and what is the same for most: type, unit and stability.

@@ -27,7 +27,7 @@ func exporter() Group {
 					emit(1, v.Build.Version, v.Build.Revision, v.Build.GoVersion)
 				})},
 			{Name: "gpu_exporter_feature", Type: StateSet, Scope: ScopeExporter,
-				Help:   "State of an optional feature: on, off (not requested) or missing_permission. The node page shows how to enable it.",
+				Help:   "State of an optional feature: on, off (not requested), missing_permission. The node page shows how to enable it.",
 				Labels: []string{"feature", "state"},
 				Read: node(func(v *gpu.View, emit gpuEmit) {
 					for _, f := range v.Features {

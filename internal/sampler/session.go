@@ -337,7 +337,8 @@ func (s *Sampler) letSuspend() {
 	if s.o.Suspend == nil {
 		return
 	}
-	p, closed := pause{reason: reasonSuspend, words: "for runtime power management"}, false
+	p := pause{reason: reasonSuspend, words: "for runtime power management"}
+	var closed bool
 	if closed, s.suspendable = s.o.Suspend(s.Latest(), s.now); closed {
 		p.length = suspendPause
 	}

@@ -35,7 +35,7 @@ func WriteTrees(dir string, s *scenario.Scenario, n KubeletNode) (Trees, error) 
 		w.file(filepath.Join(device, "numa_node"), "0\n")
 		w.file(filepath.Join(device, "power", "control"), "on\n")
 		w.file(filepath.Join(device, "power", "runtime_status"), "active\n")
-		w.link(filepath.Join("..", "..", "devices", string(c.PCI)), filepath.Join(t.Sysfs, "bus", "pci", "drivers", "nvidia", string(c.PCI)))
+		w.link(filepath.Join("..", "..", "devices", string(c.PCI)), filepath.Join(t.Sysfs, "bus/pci/drivers/nvidia", string(c.PCI)))
 		w.link(filepath.Join("..", "..", "..", "..", "bus", "pci", "drivers", "nvidia"), filepath.Join(device, "driver"))
 	}
 	w.link(hostPIDNamespace, filepath.Join(t.Procfs, "self", "ns", "pid"))

@@ -45,7 +45,9 @@ func stateTable(d *document.Document) table {
 			}
 			return d.Fleet.StateCost.At(*x)
 		}),
-		{title: "Definition", drawn: func(x row) template.HTML { return template.HTML(template.HTMLEscapeString(x.Quantity().Definition)) }},
+		{title: "Definition", drawn: func(x row) template.HTML {
+			return template.HTML(template.HTMLEscapeString(x.Quantity().Definition))
+		}},
 	}, all)
 }
 
@@ -153,7 +155,8 @@ func workloadColumns(d *document.Document) []column[workload] {
 			func(w workload) *float64 { return w.MemoryBeyond }),
 		optional("memory_floor_gib", "", "Minimum of one container on one GPU.", func(w workload) *float64 { return w.MemoryFloor }),
 		number("gap_gpu_hours", "", units.Sentence(catalog.Gap.Definition), func(w workload) float64 { return w.Gap }),
-		number("idle_gpu_hours", catalog.Idle.Word+", h", units.Sentence(catalog.Idle.Definition), func(w workload) float64 { return w.Idle }),
+		number("idle_gpu_hours", catalog.Idle.Word+", h", units.Sentence(catalog.Idle.Definition),
+			func(w workload) float64 { return w.Idle }),
 		number("unknown_gpu_hours", "", units.Sentence(catalog.Unknown.Definition), func(w workload) float64 { return w.Unknown }),
 		number("used_by_others_gpu_hours", "", ofOthers, func(w workload) float64 { return w.UsedByOthers }),
 		number("beyond_allocation_gpu_hours", "", ofBeyond, func(w workload) float64 { return w.Beyond }),
@@ -200,7 +203,8 @@ func adviceColumns() []column[advice] {
 		optional("saved_cost_CURRENCY_per_month", "Cost per month", "The same of a month from now on.",
 			func(a advice) *float64 { return a.MonthCost }),
 		label("effort", "Effort", "What the change takes.", func(a advice) string { return a.Effort }),
-		label("replay", "Replay", "What would have happened to the pods of the period.", func(a advice) string { return replayed(a.Replay) }),
+		label("replay", "Replay", "What would have happened to the pods of the period.",
+			func(a advice) string { return replayed(a.Replay) }),
 		label("risk", "", "What may go wrong.", func(a advice) string { return a.Risk }),
 		label("confidence", "Confidence", "high, medium or low (a question).", func(a advice) string { return a.Confidence }),
 		optional("throttled_percent", "", "Time in which the demand would have exceeded what is left.", func(a advice) *float64 {
@@ -260,7 +264,8 @@ func changeColumns() []column[*document.Change] {
 		number("unused_gpu_hours_per_day_before", "Unused before", "Gap and idle in the earlier report.",
 			func(x row) float64 { return x.UnusedBefore }),
 		number("unused_gpu_hours_per_day", "Unused", "Gap and idle.", func(x row) float64 { return x.Unused }),
-		optional("cost_CURRENCY_per_day_before", "Cost before", "Cost in the earlier report.", func(x row) *float64 { return x.CostBefore }),
+		optional("cost_CURRENCY_per_day_before", "Cost before", "Cost in the earlier report.",
+			func(x row) *float64 { return x.CostBefore }),
 		optional("cost_CURRENCY_per_day", "Cost", "Cost.", func(x row) *float64 { return x.Cost }),
 		optional("unused_cost_CURRENCY_per_day_before", "Unused cost before", "Cost of gap and idle in the earlier report.",
 			func(x row) *float64 { return x.UnusedCostBefore }),

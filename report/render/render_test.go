@@ -298,7 +298,8 @@ func TestFilesAndZones(t *testing.T) {
 func TestColumns(t *testing.T) {
 	units := map[string]string{"coverage_percent": "%", "memory_peak_gib": "GiB", "energy_kwh": "kWh", "gpu_hours": "GPU-hours",
 		"gpu_hours_per_day_before": "GPU-hours per day", "unused_cost_CURRENCY_per_month": "currency of the prices per month",
-		"longest_idle_hours": "hours", "busy_gpu_hours": "GPU-hours", "gpus": "GPUs", "reports": "number", "last_busy": "time, UTC", "kind": ""}
+		"longest_idle_hours": "hours", "busy_gpu_hours": "GPU-hours", "gpus": "GPUs", "reports": "number", "last_busy": "time, UTC",
+		"kind": ""}
 	for _, c := range Columns() {
 		if unit, ok := units[c.Name]; ok && c.Unit != unit || !strings.HasSuffix(c.Meaning, ".") {
 			t.Errorf("%s is in %q, not %q: %s", c.Name, c.Unit, unit, c.Meaning)
@@ -306,8 +307,8 @@ func TestColumns(t *testing.T) {
 		delete(units, c.Name)
 	}
 	d := sample([]string{"alpha"})
-	for label, name := range map[string]string{"team": "team", "cost_center": "cost_center", "app.kubernetes.io/team": "app_kubernetes_io_team",
-		"kind": "label_kind", "workload": "label_workload", "gpus": "label_gpus"} {
+	for label, name := range map[string]string{"team": "team", "cost_center": "cost_center",
+		"app.kubernetes.io/team": "app_kubernetes_io_team", "kind": "label_kind", "workload": "label_workload", "gpus": "label_gpus"} {
 		d.GroupLabel = label
 		all := sheets(t, d)
 		for _, level := range []string{name, "workload"} {
@@ -323,7 +324,8 @@ func TestColumns(t *testing.T) {
 	}
 	var b bytes.Buffer
 	must.OK(t, Write(&b, &document.Document{}, "csv", Options{Level: "workload"}))
-	if text := b.String(); strings.Contains(text, "CURRENCY") || strings.Contains(text, "LABEL") || strings.Contains(text, "query") || len(units) > 0 {
+	if text := b.String(); strings.Contains(text, "CURRENCY") || strings.Contains(text, "LABEL") ||
+		strings.Contains(text, "query") || len(units) > 0 {
 		t.Errorf("without prices, label and request: %s; unknown %v", text, units)
 	}
 }

@@ -56,8 +56,9 @@ type unit struct {
 }
 
 func unitOf(d *document.Document, name string) unit {
-	for _, u := range []unit{{"gpu_hours", "GPU-hours", 1, units.Hours}, {"hours", "hours", 1, units.Span}, {"percent", "%", 100, units.Ratio},
-		{"gib", "GiB", 1. / (1 << 30), units.GiB}, {"kwh", "kWh", 1, units.Hours}, {"gpus", "GPUs", 1, units.GPUs},
+	for _, u := range []unit{{"gpu_hours", "GPU-hours", 1, units.Hours}, {"hours", "hours", 1, units.Span},
+		{"percent", "%", 100, units.Ratio}, {"gib", "GiB", 1. / (1 << 30), units.GiB},
+		{"kwh", "kWh", 1, units.Hours}, {"gpus", "GPUs", 1, units.GPUs},
 		{currency, "currency of the prices", 1, in(d)}} {
 		if _, rest, ok := strings.Cut("_"+name+"_", "_"+u.ending+"_"); ok {
 			if strings.HasPrefix(rest, "per_") {

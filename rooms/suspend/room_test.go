@@ -29,7 +29,7 @@ func newNode(t *testing.T, control, status, report string) *node {
 		}}
 	n.set("0000:01:00.0/power/control", control)
 	n.set("0000:01:00.0/power/runtime_status", status)
-	n.set("../../../../driver/nvidia/gpus/0000:01:00.0/power", "Runtime D3 status:          "+report+"\nVideo Memory:               Active\n")
+	n.set("../../../../driver/nvidia/gpus/0000:01:00.0/power", "Runtime D3 status:          "+report+"\nVideo Memory:  Active\n")
 	n.set("0000:02:00.0/power/control", "on")
 	return n
 }
@@ -37,7 +37,7 @@ func newNode(t *testing.T, control, status, report string) *node {
 // after is decide for a time, in polls of 2 s: for how long NVML was shut down, and whether a GPU may suspend.
 func (n *node) after(d time.Duration) (closed time.Duration, possible bool) {
 	for end := n.now.Add(d); n.now.Before(end); n.now = n.now.Add(2 * time.Second) {
-		is := false
+		var is bool
 		if is, possible = n.decide(&n.v, n.now); is {
 			closed += 2 * time.Second
 		}

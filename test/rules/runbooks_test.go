@@ -36,9 +36,10 @@ func stories() map[string]story {
 		memory = `gpu_container_memory_used_bytes{$A,$P,container="c"} 4e9x500` + "\n"
 	)
 	return map[string]story{
-		"GPUUnavailable":            {"", reason("lost", "lost") + `gpu_xid_events_total{$A,xid="79"} 1x500`},
-		"GPUMissing":                {"seven of eight since a reboot", `gpu_node_devices{node="n1",state="up"} 7x500`},
-		"GPURepairRequired":         {"", `gpu_recovery_action{$A,action="none"} 0x500` + "\n" + `gpu_recovery_action{$A,action="reset"} 1x500`},
+		"GPUUnavailable": {"", reason("lost", "lost") + `gpu_xid_events_total{$A,xid="79"} 1x500`},
+		"GPUMissing":     {"seven of eight since a reboot", `gpu_node_devices{node="n1",state="up"} 7x500`},
+		"GPURepairRequired": {"", `gpu_recovery_action{$A,action="none"} 0x500` + "\n" +
+			`gpu_recovery_action{$A,action="reset"} 1x500`},
 		"GPUXIDFatal":               {"a driver with recommendations", xid + `62"} 600x500`},
 		"GPUXIDWarning":             {"a second one", xid + `145"} 600x500`},
 		"GPUXIDApplication":         {"seen by the exporter before", `gpu_xid_last_event_info{$A,xid="31",gi="",$P,container="c"} 1x500`},

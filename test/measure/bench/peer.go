@@ -33,13 +33,14 @@ func Serve(args []string) error {
 		}
 		pages[f.encoding] = page
 	}
-	server := http.Server{Addr: args[1], ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := http.Server{Addr: args[1], ReadHeaderTimeout: time.Minute}
+	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		encoding := r.Header.Get("Accept-Encoding")
 		if encoding == prom.encoding {
 			w.Header().Set("Content-Encoding", encoding)
 		}
 		_, _ = w.Write(pages[encoding])
-	})}
+	})
 	return server.ListenAndServe()
 }
 
