@@ -290,7 +290,10 @@ func values(text string) ([]value, error) {
 			}
 			rest = strings.TrimSpace(rest)
 		}
-		if rest != "" || note != "" {
+		if rest != "" && note == "" {
+			return nil, fmt.Errorf("values.yaml:%d: %s has no comment that says what it means", i+1, key)
+		}
+		if note != "" {
 			out = append(out, value{key, rest, note})
 		}
 	}
