@@ -138,3 +138,57 @@ func thresholdKept(v float64) func(*Filter) bool {
 		return len(l.TemperatureLimits) == 2
 	}
 }
+
+// The texts of a memory that is not the GPU's, and the totals at the limits.
+func TestMemoryGuardTexts(t *testing.T) {
+	const mib = 1 << 20
+	for _, c := range []struct {
+		model         string
+		totals        []gpu.Bytes
+		bar1          gpu.Bytes
+		limit         gpu.Bytes
+		wrapper, want string // detail, or doubt in parentheses
+	}{
+		{"NVIDIA X 80GB", []gpu.Bytes{60e9}, 0, 0, "", ""},
+		{"NVIDIA X 80GB", []gpu.Bytes{60e9 - 1}, 0, 0, "", "(a total of 57220 MiB, but NVIDIA X 80GB has about 76293 MiB)"},
+		{"NVIDIA X 80GB", []gpu.Bytes{512 * mib}, 1 << 30, 0, "", "a total of 512 MiB, but NVIDIA X 80GB has about 76293 MiB and " +
+			"BAR1, which maps all memory on most boards, has 1024 MiB"},
+		{"X", []gpu.Bytes{512*mib + 1}, 1 << 30, 0, "", ""},
+		{"X", []gpu.Bytes{512 * mib}, 1 << 30, 0, "", "(a total of 512 MiB, but BAR1, which maps all memory on most boards, has 1024 MiB)"},
+		{"X", []gpu.Bytes{100 * mib}, 1<<30 - 1, 0, "", ""},
+		{"X", []gpu.Bytes{1000 * mib, 1000 * mib, 900 * mib}, 0, 0, "", ""},
+		{"X", []gpu.Bytes{1000 * mib, 1000 * mib, 900*mib - 1}, 0, 0, "", "a total of 899 MiB, but it was 1000 MiB"},
+		{"X", []gpu.Bytes{1000 * mib, 1000 * mib, 899 * mib, 899 * mib}, 0, 0, "", "a total of 899 MiB, but it was 1000 MiB"},
+		{"X", []gpu.Bytes{1000 * mib, 2000 * mib, 950 * mib}, 0, 0, "", ""}, // read once: not confirmed
+		{"X", []gpu.Bytes{10}, 0, 3 * mib, "", "the cgroup of this process has a limit of 3 MiB of it"},
+		{"X", []gpu.Bytes{10}, 0, 3 * mib, "/lib/x.so", "the calls of NVML are intercepted by /lib/x.so"},
+	} {
+		var g MemoryGuard
+		var m gpu.Medium
+		for _, total := range c.totals {
+			m = gpu.Medium{Memory: gpu.Some(gpu.Memory{Total: total}), BAR1: gpu.Some(gpu.BAR1{Total: c.bar1}),
+				Instances: []gpu.InstanceMedium{{}}}
+			if c.limit > 0 {
+				m.OwnLimit = gpu.Some(c.limit)
+			}
+			g.Check(&gpu.Identity{Model: c.model}, c.wrapper, &m)
+		}
+		got, kept := "", len(m.Unmeasured) == 0
+		if m.MemoryDoubt != "" {
+			got = "(" + m.MemoryDoubt + ")"
+		}
+		for _, u := range m.Unmeasured {
+			if got += u.Detail; u.Reading != "memory" {
+				t.Errorf("%+v", u)
+			}
+		}
+		if got != c.want || m.Memory.Present() != kept || (m.Instances == nil) != (c.wrapper != "") {
+			t.Errorf("%s %v: %q, want %q", c.model, c.totals, got, c.want)
+		}
+	}
+	var g MemoryGuard // a GPU without a total has nothing to compare
+	m := gpu.Medium{}
+	if u, news := g.Check(&gpu.Identity{}, "", &m); news || u.Reason != "" || g.previous != 0 || len(m.Unmeasured) > 0 {
+		t.Errorf("%+v", u)
+	}
+}
