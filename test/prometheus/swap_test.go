@@ -17,8 +17,8 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/test/servers"
 )
 
-// theirs is a page of dcgm-exporter with two GPUs: its names, labels and their order as in the example of its README (NVIDIA/dcgm-exporter
-// 4.9.0, "Quickstart"), with the pods' labels of pkg/transformation/kubernetes.go.
+// theirs is a page of dcgm-exporter with two GPUs: the fixed labels, then those of the collector file, then the pod's, as
+// gpuMetricsFormat of internal/pkg/rendermetrics/render_metrics.go writes them (NVIDIA/dcgm-exporter at 5f9250c211a0).
 const theirs = `# HELP DCGM_FI_DEV_GPU_TEMP GPU temperature (in C).
 # TYPE DCGM_FI_DEV_GPU_TEMP gauge
 DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="%[1]s",pci_bus_id="00000000:18:00.0",device="nvidia0",modelName="NVIDIA H100 80GB HBM3",` +
@@ -32,8 +32,9 @@ type pod struct{ address, node string }
 
 // An image that is swapped under a running Prometheus, node by node, into dcgm-exporter's DaemonSet and back: at every moment the
 // metrics of this exporter, and of dcgm-exporter's by GPU, have each GPU once, and before and after the swap everything has. Prometheus
-// keeps the series of a target that is gone for two intervals, in case that it returns: within them a plain sum of dcgm-exporter's
-// names has the GPUs of one node twice, as with any new pod of that DaemonSet; the chart's monitor names instances after nodes.
+// keeps the series of a target that is gone for two intervals, in case that it returns (endOfRunStaleness of its scrape.go): within
+// them a plain sum of dcgm-exporter's names has the GPUs of one node twice, as with any new pod of that DaemonSet; the chart's monitor
+// names instances after nodes.
 func TestSwap(t *testing.T) {
 	t.Parallel()
 	const nodes, gpus = 3, 2
