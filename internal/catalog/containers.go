@@ -66,8 +66,9 @@ func containers() Group {
 					"and no data source reports it.", Source: "kubelet PodResources",
 				Read: containerGPUs(false, func(c *gpu.ContainerGPU, emit gpuEmit) { timestamp(emit, c.Since) })},
 			{Name: "gpu_container_attribution_info", Scope: ScopeContainer,
-				Help: "Method by which the container's busy time is measured (exclusive, process, mig, none), and data sources " +
-					"of its allocation and of its memory (gpu, process, cgroup, driver).",
+				Help: "How the container's busy time is measured (exclusive: the GPU is allocated to it alone; process: samples of its " +
+					"processes; mig: its MIG device; none: not measured), and data sources of its allocation and memory (gpu: all of " +
+					"the GPU or MIG instance; process: NVML process lists; cgroup, driver: account of its cgroup).",
 				Labels: []string{"method", "source", "memory"},
 				Read: containerGPUs(false, func(c *gpu.ContainerGPU, emit gpuEmit) {
 					if c.Attribution != "" {
