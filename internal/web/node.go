@@ -211,11 +211,9 @@ func lacks(v *gpu.View) (out []lack) {
 	}
 	for i := range v.GPUs {
 		g := &v.GPUs[i]
-		for _, n := range v.NotOffered {
-			for _, r := range n.Readings {
-				if n.GPU == g.UUID {
-					add(g, r, "not supported by the GPU or its driver")
-				}
+		if n := slices.IndexFunc(v.NotOffered, func(n gpu.NotOffered) bool { return n.GPU == g.UUID }); n >= 0 {
+			for _, r := range v.NotOffered[n].Readings {
+				add(g, r, "not supported by the GPU or its driver")
 			}
 		}
 		for _, u := range g.Activity.Unmeasured {

@@ -139,9 +139,10 @@ func tableOf[T any](d *document.Document, key, title string, columns []column[*T
 			empty = empty && c.number != nil && c.number(row) == nil
 			t.Rows[i] = append(t.Rows[i], x)
 		}
-		for i := range rows {
-			if empty {
-				t.Head[k].Title, t.Rows[i][k].Title = "", ""
+		if empty {
+			t.Head[k].Title = ""
+			for i := range rows {
+				t.Rows[i][k].Title = ""
 			}
 		}
 	}
