@@ -37,6 +37,7 @@ func rowOf(name string, t catalog.Type) catalog.Family {
 			emit(float64(v.At.Unix())+float64(i), labels...)
 		}
 	}
+	f.Created = func(_ *gpu.View, emit catalog.Emit) { emit(1, "n", "no series", name) }
 	return f
 }
 

@@ -62,7 +62,6 @@ func schemaOf(t reflect.Type, defs map[string]any) map[string]any {
 		return schemaOf(t.Elem(), defs)
 	case reflect.Struct:
 		if _, ok := defs[t.Name()]; !ok {
-			defs[t.Name()] = true // it may contain itself
 			defs[t.Name()] = object(t, defs)
 		}
 		return map[string]any{"$ref": "#/$defs/" + t.Name()}
