@@ -339,6 +339,15 @@ func (c *checker) learn() {
 // renews reports whether the account of GPUFree may end or begin, and what is told of its address be of another.
 func (c *checker) renews() bool { return c.renewed > 0 && c.hands.awake()-c.renewed < 40*time.Second }
 
+// moved reports whether it is known for long that GPUWhole is in the place of GPUFree.
+func (c *checker) moved() bool {
+	i := slices.IndexFunc(c.w.faults, func(f fault) bool { return f.kind == "driver finds another GPU" && f.has(c.at) })
+	return i >= 0 && c.at > c.w.faults[i].from+45*time.Second && c.at < c.w.faults[i].to-11*time.Second &&
+		!slices.ContainsFunc(c.w.faults, func(f fault) bool {
+			return f != c.w.faults[i] && f.touches(GPUWhole) && f.from <= c.at && f.to >= c.w.faults[i].from
+		})
+}
+
 // fast is by how much the driver's clock on a GPU is fast.
 func (c *checker) fast(dev int) (by float64) {
 	for _, f := range c.w.faults {
@@ -594,6 +603,10 @@ func (c *checker) values() {
 			c.expect(known, c.category(k.dev), "%v is %v, and allocated are %v", k, v, c.devs[k.dev].allocated)
 		}
 	}
+	for k := range c.now {
+		c.expect(k.family != "gpu_info" || k.dev != GPUWhole || !c.moved() ||
+			strings.Contains(k.rest, "pci_bus_id="+c.w.devs[GPUFree].pci), "truth", "%v is shown in another place", k)
+	}
 	unloaded := 3 // polls until a driver that went is noticed; a hung call delays it
 	for i := range c.devs {
 		if c.door.hungFor(i) > 0 {
@@ -699,14 +712,16 @@ func (c *checker) xids() {
 		if !c.well(x.dev) || c.at-c.takes < 3*tick { // the driver's events may be lost
 			x.wrong = true
 		}
-		x.foreign = x.foreign || x.dev == GPUFree && c.renews()
+		x.foreign = x.foreign || c.renews() && (x.dev == GPUFree || x.dev == GPUWhole && !c.moved())
 		if c.at-x.at < 2*tick {
 			kept = append(kept, x)
 			continue
 		}
 		switch {
-		case x.foreign:
-			c.high[id] += x.nvml + x.kmsg
+		case x.foreign: // the two change places
+			for _, dev := range []int{GPUFree, GPUWhole} {
+				c.high[[2]int{dev, x.code}] += x.nvml + x.kmsg
+			}
 		case x.wrong:
 			c.low[id] += x.kmsg
 			c.high[id] += x.nvml + x.kmsg
@@ -718,8 +733,10 @@ func (c *checker) xids() {
 	c.xidsDue = kept
 	young := map[[2]int]bool{}
 	for _, x := range c.xidsDue {
-		if x.at <= c.at {
-			young[[2]int{x.dev, x.code}] = true
+		for dev := range worldGPUs {
+			if x.at <= c.at && (dev == x.dev || x.foreign) {
+				young[[2]int{dev, x.code}] = true
+			}
 		}
 	}
 	for k, v := range c.now {

@@ -554,11 +554,21 @@ func (r *trial) layCheckpoint(active []fault) {
 	must.OK(r.t, errors.Join(err, os.WriteFile(r.checkpoint(), text, 0o600)))
 }
 
-// found is the GPU that the driver lists at the address of another.
+// address is where a GPU is. GPUFree and GPUWhole change places while another GPU is in that of GPUFree.
+func (r *trial) address(dev int) gpu.PCIAddress {
+	if r.has("driver finds another GPU") {
+		dev = [worldGPUs]int{GPUCalm, GPUShared, GPUFree, GPUWhole, GPUMIG}[dev]
+	}
+	return gpu.PCIAddress(r.w.devs[dev].pci)
+}
+
+// found is the GPU that the driver lists in the place of another.
 func (r *trial) found(id gpu.Identity) gpu.Identity {
-	if r.door.devs[id.UUID] == GPUFree &&
-		slices.ContainsFunc(r.w.during(r.at), func(f fault) bool { return f.kind == "driver finds another GPU" }) {
-		id.UUID = anotherUUID
+	dev, known := r.door.devs[id.UUID]
+	if r.has("driver finds another GPU") && known && (dev == GPUFree || dev == GPUWhole) {
+		if id.PCI = r.address(dev); dev == GPUFree {
+			id.UUID = anotherUUID
+		}
 	}
 	return id
 }
@@ -705,7 +715,7 @@ func (r *trial) kernelLog() {
 	for ; r.reported < len(r.w.xids) && r.w.xids[r.reported].at <= r.at; r.reported++ {
 		x := r.w.xids[r.reported]
 		for range x.kmsg {
-			e := gpu.XIDEvent{PCI: gpu.PCIAddress(r.w.devs[x.dev].pci), XID: x.code, Time: r.hands.now(), Source: gpu.SourceKmsg}
+			e := gpu.XIDEvent{PCI: r.address(x.dev), XID: x.code, Time: r.hands.now(), Source: gpu.SourceKmsg}
 			if r.counts(e) {
 				r.st.e.sampler.Event(e)
 			}

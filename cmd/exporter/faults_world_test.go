@@ -398,7 +398,7 @@ func (w *world) add(r *rand.Rand, f *fault) {
 		both("ComputeRunningProcesses = !NO_PERMISSION", "ComputeRunningProcesses = default")
 		both("ProcessUtilization = !NO_PERMISSION", "ProcessUtilization = default")
 	case "driver finds another GPU":
-		f.to = f.from + 60*time.Second
+		f.to = f.from + 90*time.Second
 		w.happens(f.from, "driver unload")
 		w.happens(f.from+10*time.Second, "driver load")
 		w.happens(f.to-10*time.Second, "driver unload")

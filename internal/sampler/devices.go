@@ -14,14 +14,6 @@ func (s *Sampler) adopt(devs []GPU) {
 		id := dev.Identity()
 		i := slices.IndexFunc(s.devs, func(t *tracked) bool { return t.id.UUID == id.UUID })
 		if i < 0 {
-			// The previous GPU at that address was replaced, or had no UUID yet.
-			s.devs = slices.DeleteFunc(s.devs, func(t *tracked) bool {
-				old := id.PCI != "" && t.id.PCI == id.PCI && !t.pending
-				if old {
-					s.ledger.Forget(t.id.UUID)
-				}
-				return old
-			})
 			s.devs = append(s.devs, &tracked{id: id, index: id.Index, state: gpu.DeviceUp})
 			i = len(s.devs) - 1
 			s.log.Info("GPU discovered", "gpu", id.UUID, "pci", id.PCI, "model", id.Model)
@@ -44,11 +36,10 @@ func (s *Sampler) adopt(devs []GPU) {
 		if seen[t] || t.pending {
 			return false
 		}
-		t.dev = nil
-		if t.known {
-			return false
-		}
-		if onBus, _ := s.expected.has(t.id.PCI); onBus {
+		// Another is at its address: it was replaced, or had no UUID yet.
+		replaced := t.id.PCI != "" && slices.ContainsFunc(devs, func(d GPU) bool { return d.Identity().PCI == t.id.PCI })
+		onBus, _ := s.expected.has(t.id.PCI)
+		if t.dev = nil; !replaced && (t.known || onBus) {
 			return false
 		}
 		s.ledger.Forget(t.id.UUID)

@@ -283,6 +283,24 @@ func TestReplacedGPUStartsAnew(t *testing.T) {
 			t.Errorf("the first one returns with its account: %+v", v.GPUs)
 		}
 	})
+	// A GPU that moves to the address of one that left keeps its account, whatever is now where it was.
+	for i := range 2 {
+		world(t, 2, Options{}, func(s *stand, _ func(string) int) {
+			stays, leaves := s.d.devs[i], s.d.devs[1-i]
+			stays.util = 1
+			s.step(6)
+			s.d.with(func() {
+				leaves.id.UUID = "GPU-other"
+				stays.id.PCI, leaves.id.PCI = leaves.id.PCI, stays.id.PCI
+			})
+			s.session.scanAt = 0
+			v := s.step(3)
+			at := slices.IndexFunc(v.GPUs, func(g gpu.GPU) bool { return g.UUID == stays.id.UUID })
+			if len(v.GPUs) != 2 || at < 0 || v.GPUs[at].PCI != stays.id.PCI || v.GPUs[at].Activity.Busy.Or(0) < 10 {
+				t.Errorf("%d moved: %+v", i, v.GPUs)
+			}
+		})
+	}
 }
 
 // opensIn returns the seconds at which NVML is initialized within so many polls, one every 2 s.
