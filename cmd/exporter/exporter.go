@@ -75,6 +75,7 @@ func newExporter(c *config, clock func() time.Time, restart func(error), change 
 	}
 	library := nvml.New(p.Driver)
 	o := &p.Sampler
+	o.Host = o.Resolver == nil && o.Users != nil && !hasAllocator(c.sysfs)
 	o.Driver, o.Expecter, o.Calls = driver{library}, bus{library, host.NewReader(cmp.Or(change.deadline, time.Second))}, library.Calls
 	o.Sources, o.Features = e.sources, e.features
 	if change.sampler != nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
+	"slices"
 	"sync/atomic"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/account"
@@ -77,6 +79,15 @@ func containers(p *plan) (*rooms.Room, error) {
 // own are the metrics of this process.
 func own(p *plan) (*rooms.Room, error) {
 	return &rooms.Room{Loops: []func(context.Context){rooms.Repeat(p.Medium, p.processMetrics.update)}}, nil
+}
+
+// hasAllocator reports whether a kubelet or slurmd has cgroups: they allocate GPUs although they are no data source of this
+// program. Paths of Slurm: schedmd.com's cgroups.html and cgroup_v2.html. It is read once; a later job of Slurm shows by its use.
+func hasAllocator(sysfs string) bool {
+	return slices.ContainsFunc([]string{"*kubepods*", "*/*kubepods*", "*/slurm*", "*/*_slurmstepd.scope"}, func(pattern string) bool {
+		found, _ := filepath.Glob(filepath.Join(sysfs, "fs/cgroup", pattern))
+		return len(found) > 0
+	})
 }
 
 // users resolves processes once the namespace of PIDs is known to be the host's.

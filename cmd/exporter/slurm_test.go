@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/must"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 )
 
 // slurmLoad has two jobs on GPU 0, one of whose cgroups carries a SLUID, and a service of the host on GPU 1.
@@ -66,8 +67,8 @@ func slurmWithoutAKubelet(t *testing.T) {
 	}
 }
 
-// Without the right a job goes by its SLUID, never by a guess. Where nothing allocates GPUs, as on a PC and for containers of
-// Apptainer, which run in the cgroup of who starts them, docs/install.md says what is known.
+// Without the right a job goes by its SLUID, never by a guess. Where Slurm allocates GPUs to jobs that are not known, time that
+// is not busy is unknown; containers of Apptainer run in the cgroup of who starts them (docs/install.md).
 func slurmWithoutTheRight(t *testing.T) {
 	s := parseScenario(t, twoGPUs+slurmLoad)
 	st := play(t, s, slurmProcesses+"process 5002 cgroup=/user.slice/user-1000.slice/session-3.scope\n", "--no-kubelet")
@@ -75,14 +76,36 @@ func slurmWithoutTheRight(t *testing.T) {
 	for _, state := range []string{"gap", "idle", "unallocated", "unavailable"} {
 		verify(t, now.is(0, "gpu_time_seconds_total", GPUB, `state="`+state+`"`))
 	}
-	if busy, err := now.one("gpu_time_seconds_total", GPUB, `state="busy"`); err != nil || busy == 0 {
-		t.Errorf("busy for %v s: %v", busy, err)
-	}
 	verify(t, now.is(1<<30, "gpu_container_memory_used_bytes", `pod="user/1000"`),
 		now.is(2<<30, "gpu_container_memory_used_bytes", `pod="slurm/sEKNKTV3WPV500"`),
 		now.none("gpu_container_memory_used_bytes", `pod="slurm/43"`),
 		now.is(1, "gpu_exporter_feature", `feature="slurm_job_numbers"`, `state="off"`),
 		now.none("gpu_allocation_ratio"))
+}
+
+// Where nothing allocates GPUs, as on one PC, the host has them: time that is not busy is a gap, and idle after 60 s, whoever
+// uses them. Not where cgroups of a kubelet or of Slurm are there (sysfs), nor once a container uses one.
+func onePC(t *testing.T) {
+	for _, c := range []struct {
+		cgroup, process string
+		idle            float64
+	}{
+		{"user.slice", "/system.slice/ollama.service", 60}, {"system.slice", "/user.slice/user-1000.slice", 60},
+		{"kubepods.slice", "/system.slice/ollama.service", 0}, {"system.slice/slurmstepd.scope", "/system.slice/ollama.service", 0},
+		{"system.slice", "/system.slice/docker-" + strings.Repeat("ab", 32) + ".scope", 0},
+	} {
+		n, err := standin.ParsePods("pods", strings.NewReader("process 5002 cgroup="+c.process+"\n"))
+		must.OK(t, err)
+		st := furnish(t, parseScenario(t, twoGPUs+"process gpu=0 pid=5002 memory=1GiB busy=10% period=1s\n"), n)
+		must.OK(t, os.MkdirAll(filepath.Join(st.trees.Sysfs, "fs/cgroup", c.cgroup), 0o755))
+		st.begin(st.control.Time, nil, hooks{}, "--no-kubelet")
+		now := st.watched(2 * time.Minute)
+		verify(t, now.none("gpu_allocation_ratio"), now.is(0, "gpu_time_seconds_total", GPUA, `state="idle"`))
+		if idle, err := now.one("gpu_time_seconds_total", GPUB, `state="idle"`); err != nil || math.Abs(idle-c.idle) > 5 {
+			t.Errorf("%+v: idle for %v s: %v", c, idle, err)
+		}
+		st.close()
+	}
 }
 
 // Jobs beside pods: a GPU that a pod holds is the pod's, and the others are the jobs'.

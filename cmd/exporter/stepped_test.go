@@ -109,6 +109,7 @@ func TestScenarios(t *testing.T) {
 		"MPSServerThatIsNone":                 mpsServerThatIsNone,
 		"SlurmWithoutAKubelet":                slurmWithoutAKubelet,
 		"SlurmWithoutTheRight":                slurmWithoutTheRight,
+		"OnePC":                               onePC,
 		"SlurmBesideAKubelet":                 slurmBesideAKubelet,
 		"UnboundGPU":                          unboundGPU,
 		"SuspendedGPU":                        suspendedGPU,

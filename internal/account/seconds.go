@@ -66,8 +66,14 @@ func (l *Ledger) addPartTime(c *device, p *part, elapsed float64) {
 		c.seconds[gpu.TimeGap] += gap
 	}
 	unallocated := gpu.TimeUnknown
-	if p.unallocatedKnown {
+	switch {
+	case p.unallocatedKnown:
 		unallocated = gpu.TimeUnallocated
+	case l.Host: // it has what nothing allocates
+		idle, gap := SplitUnused(rest*p.share, elapsed, l.clock-p.act.lastBusyAt)
+		c.seconds[gpu.TimeIdle] += idle
+		c.seconds[gpu.TimeGap] += gap
+		rest = 0
 	}
 	c.seconds[unallocated] += (rest + unknown) * p.unallocated * p.share
 }

@@ -22,6 +22,7 @@ type Options struct {
 type Ledger struct {
 	maxLag       float64
 	processLimit int
+	Host         bool    // nothing allocates GPUs: the host has them. False once a container or a job is found to use one
 	clock        float64 // seconds since the first poll
 	// before and now are the exporter's clock at the previous poll and at this one, elapsed is the time between them.
 	before, now time.Time

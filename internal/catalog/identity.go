@@ -112,7 +112,8 @@ func identity() Group {
 					}
 				})},
 			{Name: "gpu_time_seconds_total", Scope: ScopeGPU,
-				Help:   "GPU-time by state; each second is counted in exactly one state.",
+				Help: "GPU-time by state; each second is counted in exactly one state. Where nothing allocates GPUs, the host has " +
+					"them: time that is not busy is gap or idle.",
 				Labels: []string{"state"},
 				Created: allGPUs(func(c *gpu.GPU, emit gpuEmit) {
 					for _, u := range gpu.TimeStates {

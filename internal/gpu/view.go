@@ -17,6 +17,7 @@ type View struct {
 
 	// Ownership is true while allocations are known. Only then can a GPU be known to be unallocated.
 	Ownership   bool
+	Host        bool           // nothing allocates GPUs: the host has them
 	Containers  []ContainerGPU // by container, then GPU
 	Allocations []ContainerAllocation
 	Unresolved  []Unresolved

@@ -88,6 +88,7 @@ type Options struct {
 	Driver Driver
 
 	Resolver Resolver // nil: allocations are unknown
+	Host     bool     // nothing allocates GPUs here: the host has them
 	// nil: processes cannot be resolved (no host PID namespace); process lists are dropped
 	Users          Users
 	VisibleScanner VisibleScanner // nil: containers are not scanned

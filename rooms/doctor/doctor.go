@@ -253,7 +253,7 @@ func (d *report) checkSources(kubelet bool, v *gpu.View, fix func(string) string
 		d.add("kubelet", severityInfo, "--kubelet", "disabled by --no-kubelet; GPU allocations come from Slurm")
 	default:
 		d.add("kubelet", severityInfo, "--kubelet, or --slurm.job-mapping-dir=PATH on a Slurm node",
-			"disabled by --no-kubelet; GPU allocations are unknown")
+			"disabled by --no-kubelet; allocations are unknown where something else allocates GPUs")
 	}
 }
 
@@ -398,7 +398,7 @@ func (d *report) checkPermissions(v *gpu.View, fix func(string) string) {
 
 func newGPUStatus(v *gpu.View, c *gpu.GPU) gpuStatus {
 	p := gpuStatus{GPU: string(c.UUID), Index: c.Index, Model: gpu.Printable(c.Model), State: string(c.State), Message: c.Message,
-		AllocatedTo: []string{}, Users: []string{}, AllocationKnown: c.AllocationRatio.Present()}
+		AllocatedTo: []string{}, Users: []string{}, AllocationKnown: c.AllocationRatio.Present() || v.Host}
 	if c.State != gpu.DeviceDetached {
 		verdict, _ := c.Health(v.At)
 		p.Health = string(verdict)
@@ -408,6 +408,9 @@ func newGPUStatus(v *gpu.View, c *gpu.GPU) gpuStatus {
 			p.users = append(p.users, "the host")
 			p.Users = append(p.Users, fmt.Sprintf("processes of the host (%d MiB)", memory>>20))
 		}
+	}
+	if v.Host {
+		p.allocatedTo, p.AllocatedTo = []string{"the host"}, []string{"the host (nothing allocates GPUs)"}
 	}
 	for _, h := range v.Allocations {
 		if h.GPU != c.UUID {
