@@ -196,17 +196,6 @@ func TestDoctorAsJSON(t *testing.T) {
 	}
 }
 
-func TestDoctorRefusesWrongFlags(t *testing.T) {
-	t.Parallel()
-	for _, args := range [][]string{{"doctor", "--output=xml"}, {"doctor", "--no-such-flag"}} {
-		out, err := exec.Command(machine.Binary(t), args...).CombinedOutput()
-		var exit *exec.ExitError
-		if !errors.As(err, &exit) || exit.ExitCode() != exitUsage || strings.Count(string(out), "\n") != 1 {
-			t.Errorf("%v: %v\n%s", args, err, out)
-		}
-	}
-}
-
 // findings are what doctor writes as JSON.
 type findings struct {
 	Node, Driver string

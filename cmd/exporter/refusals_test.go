@@ -47,6 +47,8 @@ var refusedLines = []struct{ line, want string }{
 	{"gpu-exporter --compat=prometheus", `--compat must be one of dcgm-4.8, dcgm-4.9, nvidia-smi, got "prometheus"`},
 	{"gpu-exporter --compat=dcgm-4.7", "did you mean dcgm-4.8?"},
 	{"gpu-exporter --metrics=defaults", "did you mean default?"},
+	{"gpu-exporter --collector.powr", "did you mean --collector.power?"},
+	{"gpu-exporter --metric-denylist=gpu_(", `--metric-denylist "gpu_("`},
 	{"gpu-exporter --metric-allowlist=(", "--metric-allowlist"},
 	{"gpu-exporter --metric-allowlist=nothing_such", "leave no metric"},
 	{"gpu-exporter --log.level=loud", "--log.level: unrecognized log level loud (Minimum level of log messages: debug, info, warn, error)"},
@@ -65,6 +67,12 @@ var refusedLines = []struct{ line, want string }{
 	{"gpu-exporter doctor --pol.fast=1s", "did you mean --poll.fast?"},
 	{"gpu-exporter record", "--output is required: File to write"},
 	{"gpu-exporter record --output=DIR/old", "old exists"},
+	{"gpu-exporter record --output=DIR/none/new", "--output: stat DIR/none"},
+	{"gpu-exporter record --output=", "--output must be a file, or - for standard output"},
+	{"gpu-exporter record --output=- --loud", "unknown flag --loud"},
+	{"gpu-exporter record --output=- surprise", `unexpected argument "surprise"`},
+	{"gpu-exporter record --output=- --duration=1ms", "--duration must be from 2s"},
+	{"gpu-exporter record --output=- --duration=long", `--duration must be a duration such as 500ms, 10s or 5m, got "long"`},
 	{"gpu-exporter record --output=DIR/new --duration=1h", "--duration must be from 2s to 10m0s"},
 	{"gpu-exporter health --timeout=soon", "--timeout must be a duration"},
 	{"gpu-exporter conformance --ur=x", "did you mean --url?"},
@@ -111,6 +119,9 @@ var refusedLines = []struct{ line, want string }{
 	{"standin --scenario=DIR/old true", "--scenario: "},
 	{"standin fleet --nodes=many", "--nodes must be a whole number"},
 	{"standin fleet --preset=dem", `must be demo`},
+	{"standin fleet --gpus=99", "nodes with 1 to 16 GPUs"},
+	{"standin fleet --epoch=now", "--epoch: "},
+	{"standin fleet dance", `unexpected argument "dance"`},
 }
 
 // A refusal is one line, has the code 2, and comes before anything is started, queried or written.

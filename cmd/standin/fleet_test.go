@@ -34,14 +34,3 @@ func TestFleetServes(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-func TestFleetRefuses(t *testing.T) {
-	for _, args := range [][]string{
-		{"--preset=none"}, {"--epoch=now"},
-		{"--gpus=99"}, {"dance"},
-	} {
-		if err := runFleet(t.Context(), args, io.Discard, io.Discard); err == nil {
-			t.Errorf("%v: taken", args)
-		}
-	}
-}

@@ -19,6 +19,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml/bus"
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml/journal"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/playback"
 	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
 
@@ -643,7 +644,7 @@ func TestRecordHeader(t *testing.T) {
 	if err != nil || strings.Join(steps, " ") != "observing 1s 1s 500ms" {
 		t.Errorf("%v, %v", steps, err)
 	}
-	h, lines, err := journal.Parse(text)
+	h, lines, err := playback.Parse(text)
 	if err != nil || h.Program != "test 1" || h.Date != "2026-01-02" || len(h.Symbols) < 80 || len(h.Bus) != 1 ||
 		h.Bus[0].PCI != "0000:18:00.0" || h.Bus[0].NUMA == nil || *h.Bus[0].NUMA != 1 {
 		t.Errorf("%+v, %v", h, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/nvml/journal"
+	"github.com/gpu-exporter/gpu-exporter/internal/standin/playback"
 )
 
 // recordSession opens a session with a journal and records, letting the scenario's time pass.
@@ -41,7 +42,7 @@ func (r *harness) record(salt string) (string, journal.Header, recorded) {
 	r.Helper()
 	text, err := r.recordSession(salt)
 	must.OK(r.T, err)
-	head, lines, err := journal.Parse(text)
+	head, lines, err := playback.Parse(text)
 	must.OK(r.T, err)
 	return string(text), head, lines
 }

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -75,6 +77,9 @@ func parseRecord(args []string, stdout, stderr io.Writer) (*recordConfig, error)
 	}
 	if _, err := os.Lstat(c.output); err == nil && c.output != "-" {
 		return nil, fmt.Errorf("--output: %s exists; choose another file", c.output)
+	}
+	if _, err := os.Stat(filepath.Dir(c.output)); err != nil {
+		return nil, fmt.Errorf("--output: %w", err)
 	}
 	return &c, nil
 }
@@ -162,13 +167,17 @@ func recordNode(ctx context.Context, c *recordConfig, stderr io.Writer) ([]byte,
 func writeRecording(output string, text []byte, stdout io.Writer) (err error) {
 	if output == "-" {
 		_, err = stdout.Write(text)
-	} else if f, openErr := os.OpenFile(output, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); openErr != nil {
+	} else if f, openErr := os.CreateTemp(filepath.Dir(output), "."+filepath.Base(output)+".*"); openErr != nil {
 		err = openErr
 	} else {
 		_, err = f.Write(text)
-		if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-			err = errors.Join(err, os.Remove(output))
+		if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+			// A link fails where the name is taken. Where the file system has none, that was checked at the start.
+			if err = os.Link(f.Name(), output); err != nil && !errors.Is(err, fs.ErrExist) {
+				err = os.Rename(f.Name(), output)
+			}
 		}
+		_ = os.Remove(f.Name()) // not there after a rename
 	}
 	if err != nil {
 		return fmt.Errorf("write the recording: %w", err)

@@ -6,7 +6,6 @@ package journal
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -135,33 +134,6 @@ func (w *Writer) Bytes(h Header) ([]byte, error) {
 	}
 	out.Write(w.lines.Bytes())
 	return out.Bytes(), nil
-}
-
-// Parse reads a journal.
-func Parse(text []byte) (Header, []Line, error) {
-	var h Header
-	var lines []Line
-	number := 0
-	for raw := range bytes.Lines(text) {
-		number++
-		var err error
-		if number == 1 {
-			if err = json.Unmarshal(raw, &h); err == nil && h.Version != Version {
-				err = fmt.Errorf("expected a journal of gpu-exporter record, version %d, got version %d", Version, h.Version)
-			}
-		} else {
-			var line Line
-			err = json.Unmarshal(raw, &line)
-			lines = append(lines, line)
-		}
-		if err != nil {
-			return h, nil, fmt.Errorf("read the journal, line %d: %w", number, err)
-		}
-	}
-	if number == 0 {
-		return h, nil, errors.New("read the journal: the file is empty")
-	}
-	return h, lines, nil
 }
 
 // Field is one entry of nvmlDeviceGetFieldValues. A Time of 0 is an entry that the driver left untouched.

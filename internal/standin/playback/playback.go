@@ -3,8 +3,10 @@
 package playback
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -39,9 +41,36 @@ type (
 	set      struct{ nvml.EventSet }
 )
 
-// New reads a journal.
+// Parse reads a journal.
+func Parse(text []byte) (journal.Header, []journal.Line, error) {
+	var h journal.Header
+	var lines []journal.Line
+	number := 0
+	for raw := range bytes.Lines(text) {
+		number++
+		var err error
+		if number == 1 {
+			if err = json.Unmarshal(raw, &h); err == nil && h.Version != journal.Version {
+				err = fmt.Errorf("expected a journal of gpu-exporter record, version %d, got version %d", journal.Version, h.Version)
+			}
+		} else {
+			var line journal.Line
+			err = json.Unmarshal(raw, &line)
+			lines = append(lines, line)
+		}
+		if err != nil {
+			return h, nil, fmt.Errorf("read the journal, line %d: %w", number, err)
+		}
+	}
+	if number == 0 {
+		return h, nil, errors.New("read the journal: the file is empty")
+	}
+	return h, lines, nil
+}
+
+// New plays a journal.
 func New(text []byte) (*Driver, error) {
-	head, lines, err := journal.Parse(text)
+	head, lines, err := Parse(text)
 	if err != nil {
 		return nil, err
 	}
