@@ -770,7 +770,7 @@ gpu 0 board=b
   GpmQueryDeviceSupport = 1
   Gpm[1] = 100*util
 mig gpu=0 layout="gi=1 profile=3g.40gb start=0 size=4 uuid=MIG-a ; gi=7 profile=1g.10gb start=4 size=1 uuid=MIG-b"
-at 20s gpu 0 mig apply layout="gi=1 profile=3g.40gb start=0 size=4 uuid=MIG-a"
+at 14s gpu 0 mig apply layout="gi=1 profile=3g.40gb start=0 size=4 uuid=MIG-a"
 at 40s gpu 0 mig apply layout="gi=1 profile=3g.40gb start=0 size=4 uuid=MIG-a ; gi=7 profile=1g.10gb start=4 size=1 uuid=MIG-c"
 at 60s gpu 0 mig apply layout="gi=1 profile=3g.40gb start=0 size=4 uuid=MIG-a ; gi=8 profile=1g.10gb start=5 size=1 uuid=MIG-c"
 at 80s gpu 0 mig apply layout="gi=1 ci=0 profile=3g.40gb slices=1 start=0 size=4 uuid=MIG-a ; gi=1 ci=1 slices=2 uuid=MIG-a1 index=5"
@@ -809,7 +809,7 @@ process gpu=0 pid=77 gi=7 memory=1GiB busy=100% period=1s
 	}{
 		{"two instances", 10 * second, "MIG-a gi=1 3g.40gb 3/7 ci=1, MIG-b gi=7 1g.10gb 1/7 ci=1", "MIG-a –, MIG-b –",
 			"MIG-a 0.5 in 2s, MIG-b 1 in 2s"},
-		{"the last is removed", 20 * second, "MIG-a gi=1 3g.40gb 3/7 ci=1", "MIG-a –", "MIG-a 0.5 in 2s"},
+		{"the last is removed, one stays", 14 * second, "MIG-a gi=1 3g.40gb 3/7 ci=1", "MIG-a –", "MIG-a 0.5 in 2s"},
 		{"one of the same size", 40 * second, "MIG-a gi=1 3g.40gb 3/7 ci=1, MIG-c gi=7 1g.10gb 1/7 ci=1", "MIG-a –, MIG-c –",
 			"MIG-a 0.5 in 2s, MIG-c 1 in 2s"},
 		{"the same name elsewhere", 60 * second, "MIG-a gi=1 3g.40gb 3/7 ci=1, MIG-c gi=8 1g.10gb 1/7 ci=1", "MIG-a –, MIG-c –",

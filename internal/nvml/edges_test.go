@@ -185,13 +185,15 @@ func TestWaitForNoEvents(t *testing.T) {
 	if r.session, err = r.library.Open(); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 {
+	for i := range 2 {
 		const timeout = 30 * time.Millisecond
 		start := time.Now()
 		if events, err := r.session.WaitEvents(timeout); len(events) > 0 || err != nil || time.Since(start) < timeout {
 			t.Errorf("%v, %v after %v", events, err, time.Since(start))
 		}
-		r.scan()
+		if sets, devs := r.control.Calls("nvmlEventSetCreate"), r.scan(); sets != uint64(i) || devs[0].Identity().XIDEvents {
+			t.Errorf("%d event sets, %+v", sets, devs[0].Identity())
+		}
 	}
 	if n := r.control.Calls("nvmlEventSetWait") + r.control.Calls("nvmlEventSetWait_v2"); n != 0 {
 		t.Errorf("%d calls", n)

@@ -218,6 +218,7 @@ func TestRecordRefusals(t *testing.T) {
   Field[94] = 2.5 type=double
   Temperature[gpu] = -3
   MarginTemperature = -7
+  PlatformInfo = chassisSerialNumber=1821 slotNumber=2 trayIndex=3 hostId=4 peerType=5 moduleId=6
   MemoryInfo_v2 = total=80GiB used=0 free=0 reserved=0
   UtilizationRates = gpu=808334905 memory=3
   Samples[gpu] = 808334905
@@ -233,7 +234,8 @@ at 0s gpu 0 MemoryInfo_v2 = total=80GiB used=ones free=ones reserved=480MiB
 		}
 	}
 	for _, part := range []string{`"value":808334905`, `"Used":18446744073709551615`,
-		`{"id":82,"code":"SUCCESS","time":0}`, `"type":"longlong","value":"-5"`, `"type":"double","value":"2.5"`} {
+		`{"id":82,"code":"SUCCESS","time":0}`, `"type":"longlong","value":"-5"`, `"type":"double","value":"2.5"`,
+		`"hostid":4,"moduleid":6,"peertype":5,"slotnumber":2,"trayindex":3`} {
 		if !strings.Contains(text, part) {
 			t.Errorf("%q is not in\n%s", part, text)
 		}

@@ -266,13 +266,14 @@ func TestProfilingWithoutMetrics(t *testing.T) {
 
 // Rings are read where they are due alone; every reading has the time at which it was read.
 func TestSampledReadings(t *testing.T) {
-	r := playText(t, "gpu 0 board=b\nprocess gpu=0 pid=7 busy=50%\n")
+	r := playText(t, "gpu 0 board=b\n  UtilizationRates = gpu=50 memory=40\nprocess gpu=0 pid=7 busy=50%\n")
 	c := r.open()[0]
 	for i, samples := range []bool{true, false, true} {
+		want := map[bool]gpu.Opt[gpu.Utilization]{true: gpu.Some(gpu.Utilization{GPU: .5, Memory: .4})}[samples]
 		r.control.Advance(2 * time.Second)
 		before := r.control.Calls("nvmlDeviceGetSamples")
 		f, err := c.Fast(samples)
-		if err != nil || f.Unsampled == samples || f.Busy.Present() != samples || f.Utilization.Present() != samples {
+		if err != nil || f.Unsampled == samples || f.Busy.Present() != samples || f.Utilization != want {
 			t.Errorf("poll %d, samples %v: %+v, %v", i, samples, f, err)
 		}
 		// Two rings: of the first, the driver is called for the size as well.
