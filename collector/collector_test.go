@@ -143,23 +143,6 @@ func TestNativeHistogramSpans(t *testing.T) {
 	}
 }
 
-func TestNilViewRendersNothing(t *testing.T) {
-	families, err := newCollector(t, func() *gpu.View { return nil }, catalog.All()).Gather()
-	if err != nil || families != nil {
-		t.Errorf("got %d families, %v", len(families), err)
-	}
-}
-
-func BenchmarkFirstGather(b *testing.B) {
-	c := newCollector(b, catalogtest.FullView, catalog.All())
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := c.Gather(); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
 // Each counter of a series has the time at which the catalog says that it began, in every pass, and none of another.
 func TestCreatedTimestamps(t *testing.T) {
 	v := catalogtest.DistinctView()

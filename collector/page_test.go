@@ -65,6 +65,9 @@ func TestPastShowsInNothing(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var view *gpu.View
 	c := newCollector(t, func() *gpu.View { return view }, rows)
+	if families, err := c.Gather(); err != nil || families != nil {
+		t.Errorf("of no view %d families, %v", len(families), err)
+	}
 	for step := range 3000 {
 		view = &gpu.View{Node: "n"}
 		view.At = view.At.AddDate(1000+step, 0, 0)

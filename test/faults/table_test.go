@@ -18,6 +18,7 @@ import (
 	"github.com/gpu-exporter/gpu-exporter/internal/standin"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/faultkinds"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/machine"
+	"github.com/gpu-exporter/gpu-exporter/test/process"
 )
 
 const GPUA, GPUB = machine.GPUA, machine.GPUB
@@ -447,16 +448,23 @@ func signal(sig syscall.Signal) func(*run) error {
 	return func(s *run) error { return syscall.Kill(s.exporter.PID, sig) }
 }
 
-// kills ends the exporter so many times without notice, at times that the seed decides, and starts it again at once.
-func kills(during span, n int) (steps []step) {
-	for range n {
+// kills ends the exporter so many times without notice, as the kernel does where memory runs out, at times that the seed decides,
+// and starts it again at once. Meanwhile thousands of pods come and go, which fit into the memory that the chart requests.
+func kills(during span, n int) []step {
+	steps := kubeletFault(during, standin.KubeletFault{Pods: 1000, Containers: 2})
+	for i := range n {
 		at := during.from + time.Duration(random.Int64N(int64(during.to-during.from)))
 		steps = append(steps, step{at, func(s *run) error {
-			if err := syscall.Kill(s.exporter.PID, syscall.SIGKILL); err != nil {
+			u, err := process.Of(s.exporter.PID)
+			if err == nil && u.Peak > 64 {
+				err = fmt.Errorf("it took %.0f MiB", u.Peak)
+			}
+			if err = errors.Join(err, syscall.Kill(s.exporter.PID, syscall.SIGKILL)); err != nil {
 				return err
 			}
 			<-s.exporter.Done
 			s.start()
+			s.node.Kubelet.SetFault(standin.KubeletFault{Pods: 2000 * i, Containers: 2})
 			return nil
 		}})
 	}
