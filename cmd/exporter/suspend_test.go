@@ -40,6 +40,9 @@ func suspendedGPU(t *testing.T) {
 		if got := openFiles(t, os.Getpid(), dir); got != open || calls > 0 != (open != "") || power > 0 != (open != "") {
 			t.Errorf("at %s open: %q, %d calls, %d readings", st.control.Now(), got, calls, power)
 		}
+		if message := st.e.sampler.Latest().GPUs[0].Message; open == "" && !strings.Contains(message, address) {
+			t.Errorf("the node page does not say which GPU is suspended: %q", message)
+		}
 		verify(t, now.is(map[string]float64{"": 1}[open], "gpu_exporter_paused", paused), now.is(1, "gpu_device_up"),
 			now.is(1, "gpu_exporter_source_up", `source="nvml"`))
 		return now

@@ -337,14 +337,14 @@ func (s *Sampler) letSuspend() {
 	if s.o.Suspend == nil {
 		return
 	}
-	p := pause{reason: reasonSuspend, words: "for runtime power management"}
-	var closed bool
-	if closed, s.suspendable = s.o.Suspend(s.Latest(), s.now); closed {
-		p.length = suspendPause
+	p := pause{reason: reasonSuspend}
+	var closed string
+	if closed, s.suspendable = s.o.Suspend(s.Latest(), s.now); closed != "" {
+		p.length, p.words = suspendPause, "for runtime power management ("+closed+")"
 	}
 	s.inbox.Lock()
 	defer s.inbox.Unlock()
-	if (closed || s.pausedFor(reasonSuspend)) && !s.inbox.pause.Present() {
+	if (p.length > 0 || s.pausedFor(reasonSuspend)) && !s.inbox.pause.Present() {
 		s.inbox.pause = gpu.Some(p)
 	}
 }
@@ -359,7 +359,7 @@ func (s *Sampler) beginPause(p pause) {
 		return
 	}
 	if st.message = "NVML is shut down " + p.words; !again {
-		s.log.Info("NVML shut down", "reason", p.reason, "for", p.length)
+		s.log.Info("NVML shut down", "reason", p.reason, "for", p.length, "cause", p.words)
 	}
 }
 

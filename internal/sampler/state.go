@@ -94,9 +94,9 @@ type Options struct {
 	VisibleScanner VisibleScanner // nil: containers are not scanned
 	Cgroups        Cgroups        // nil: memory by cgroup is not read
 	Expecter       Expecter       // nil: a GPU that NVML does not list cannot be missing
-	// Suspend reports, from the last view and the time of this poll, whether NVML is to be shut down, or stay so, to let GPUs
-	// suspend, and whether any may at all. It must not block. nil: none does.
-	Suspend func(*gpu.View, time.Time) (closed, possible bool)
+	// Suspend reports, from the last view and the time of this poll, for which GPUs NVML is to be shut down, or stay so, to let
+	// them suspend, and whether any may at all. It must not block. nil: none does.
+	Suspend func(*gpu.View, time.Time) (closed string, possible bool)
 	// GPUs is the expected number of GPUs; 0 if unknown.
 	GPUs int
 	// Accounts is the maximum number of accounts (container, GPU); account.DefaultAccounts if 0.

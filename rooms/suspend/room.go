@@ -9,6 +9,7 @@ package suspend
 import (
 	"cmp"
 	"context"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -53,15 +54,17 @@ type watcher struct {
 	idle          time.Duration // minIdle to maxIdle
 }
 
-// decide returns whether NVML is to be shut down, or stay so, and whether a GPU of the node may suspend at all. It calls no driver.
-func (w *watcher) decide(v *gpu.View, now time.Time) (closed, possible bool) {
+// decide returns for which GPUs NVML is to be shut down, or stay so, and whether one may suspend at all. It calls no driver.
+func (w *watcher) decide(v *gpu.View, now time.Time) (closed string, possible bool) {
 	if now.Sub(w.looked) >= lookEvery {
 		w.looked = now
 		w.look()
 	}
-	suspended := false
-	for dir := range w.gpus {
-		suspended = suspended || isSuspended(dir)
+	var may, suspended []string
+	for _, dir := range slices.Sorted(maps.Keys(w.gpus)) {
+		if may = append(may, filepath.Base(dir)); isSuspended(dir) {
+			suspended = append(suspended, filepath.Base(dir))
+		}
 	}
 	if !w.closed {
 		up := slices.ContainsFunc(v.Sources, func(s gpu.Source) bool { return s.Name == gpu.SourceNVML && s.Up })
@@ -77,7 +80,7 @@ func (w *watcher) decide(v *gpu.View, now time.Time) (closed, possible bool) {
 	switch {
 	case len(w.gpus) == 0:
 		w.closed = false
-	case suspended:
+	case len(suspended) > 0:
 		w.closed, w.suspended, w.idle = true, true, minIdle
 	case w.closed && (w.suspended || now.Sub(w.since) >= settle):
 		if !w.suspended {
@@ -87,7 +90,13 @@ func (w *watcher) decide(v *gpu.View, now time.Time) (closed, possible bool) {
 	case !w.closed && now.Sub(w.since) >= w.idle:
 		w.closed, w.since = true, now
 	}
-	return w.closed, len(w.gpus) > 0
+	switch possible = len(w.gpus) > 0; {
+	case !w.closed:
+		return "", possible
+	case len(suspended) > 0:
+		return strings.Join(suspended, ", ") + " suspended", possible
+	}
+	return strings.Join(may, ", ") + " idle", possible
 }
 
 // look finds the GPUs of the driver that may suspend. The kernel allows it for each device (power/control), and the driver has to

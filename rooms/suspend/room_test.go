@@ -37,8 +37,8 @@ func newNode(t *testing.T, control, status, report string) *node {
 // after is decide for a time, in polls of 2 s: for how long NVML was shut down, and whether a GPU may suspend.
 func (n *node) after(d time.Duration) (closed time.Duration, possible bool) {
 	for end := n.now.Add(d); n.now.Before(end); n.now = n.now.Add(2 * time.Second) {
-		var is bool
-		if is, possible = n.decide(&n.v, n.now); is {
+		var is string
+		if is, possible = n.decide(&n.v, n.now); is != "" {
 			closed += 2 * time.Second
 		}
 	}
