@@ -114,7 +114,7 @@ func TestStatus(t *testing.T) {
 		"healthy": {twoGPUs + load, strings.TrimSuffix(twoPods, "\n") + " pids=5000\n", "",
 			[]string{"GPUs       2 GPUs on test-node (NVIDIA H100 80GB HBM3), driver 580.105.08.\n",
 				"Allocated  1 of 2 GPUs allocated: GPU 0 to ml/train-0/main.\n", "Used       GPU 0 by ml/train-0/main.\n",
-				"Health     2 GPUs healthy.\n", "Missing    "}},
+				"Health     2 GPUs healthy.\n", "Missing    Nothing that was requested; off: "}},
 		"no driver": {twoGPUs, twoPods, ".not-there", []string{
 			"GPUs       2 GPUs on the PCI bus of test-node, none readable: ",
 			"; which GPUs ml/train-0/main has could not",

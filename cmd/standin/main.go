@@ -65,7 +65,7 @@ func runNode(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	app.Flag("scenario", "Scenario of the driver.").Required().StringVar(&c.scenario)
 	app.Flag("pods", "The pods that the kubelet lists.").StringVar(&c.pods)
 	app.Flag("for", "Stop after this time; 0: at Ctrl-C.").Default("0s").DurationVar(&c.length)
-	app.Flag("quiet", "Say nothing, only run.").BoolVar(&c.quiet)
+	app.Flag("quiet", "Print nothing but the output of the command.").BoolVar(&c.quiet)
 	app.Flag("driver", "Whether the node has a driver; --no-driver is one where it was not installed yet.").Default(
 		"true").BoolVar(&c.driver)
 	app.Flag("database", "Start a database with a page to look at, listening here (such as 127.0.0.1:8428), that scrapes the "+

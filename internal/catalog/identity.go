@@ -75,8 +75,8 @@ func identity() Group {
 					}
 				})},
 			{Name: "gpu_kubelet_healthy", Scope: ScopeGPU, Stability: Experimental,
-				Help: "Whether the kubelet finds the GPU's devices healthy. 0: one that is allocated, or all that it offered, left " +
-					"the list of allocatable devices, in which others of the resource still are.",
+				Help: "Whether the kubelet reports the GPU's devices as healthy. 0: an allocated one, or all of them, are no longer " +
+					"allocatable, while other devices of the resource are.",
 				Source: "kubelet PodResources, GetAllocatableResources and List", Offered: "GPUs offered by a device plugin",
 				Read: allGPUs(func(c *gpu.GPU, emit gpuEmit) { optFlag(emit, c.KubeletHealthy) })},
 			{Name: "gpu_last_read_timestamp_seconds", Scope: ScopeGPU,

@@ -261,7 +261,7 @@ func (d *report) checkGPUs(v *gpu.View, fix func(string) string, advice func(*gp
 	up := 0
 	for i := range v.GPUs {
 		c := &v.GPUs[i]
-		name := fmt.Sprintf("GPU %s (%s)", cmp.Or(indexOf(c), string(c.PCI)), c.UUID)
+		name := fmt.Sprintf("GPU %s (%s)", cmp.Or(indexOf(c.Index), string(c.PCI)), c.UUID)
 		_, reasons := c.Health(v.At)
 		for _, r := range reasons {
 			if c.State != gpu.DeviceUp {
@@ -311,11 +311,11 @@ func (d *report) checkGPUs(v *gpu.View, fix func(string) string, advice func(*gp
 	}
 }
 
-func indexOf(c *gpu.GPU) string {
-	if c.Index < 0 {
+func indexOf(index int) string {
+	if index < 0 {
 		return ""
 	}
-	return fmt.Sprint(c.Index)
+	return fmt.Sprint(index)
 }
 
 func (d *report) checkOwnership(unrecognized []podmap.Unrecognized, v *gpu.View) {
@@ -480,11 +480,7 @@ func (d report) text() string {
 		}
 	}
 	for _, p := range d.GPUs {
-		index := "–"
-		if p.Index >= 0 {
-			index = fmt.Sprint(p.Index)
-		}
-		fmt.Fprintf(&b, "\ngpu %s  %s  %s  %s\n", index, p.Model, p.GPU, p.State)
+		fmt.Fprintf(&b, "\ngpu %s  %s  %s  %s\n", cmp.Or(indexOf(p.Index), "–"), p.Model, p.GPU, p.State)
 		switch {
 		case len(p.AllocatedTo) > 0:
 			fmt.Fprintf(&b, "  allocated to  %s\n", strings.Join(p.AllocatedTo, "\n                "))

@@ -189,20 +189,25 @@ func (d report) ofHealth() sentence {
 }
 
 func (d report) ofMissing() sentence {
-	var missing []string
+	var missing, off []string
 	worst := severityOK
 	for _, f := range d.Findings {
-		if f.Severity == severityOK || strings.HasPrefix(f.Check, "GPU") {
+		switch {
+		case f.Severity == severityOK || strings.HasPrefix(f.Check, "GPU"):
 			continue
-		}
-		if missing = append(missing, f.Check); f.Severity == severityWarning || f.Severity == severityError || worst == severityOK {
+		case f.Severity == severityInfo && !strings.HasPrefix(f.Check, "source "):
+			off = append(off, f.Check)
+			continue
+		case f.Severity != severityInfo || worst == severityOK:
 			worst = f.Severity
 		}
+		missing = append(missing, f.Check)
 	}
-	if missing == nil {
-		return sentence{"Missing", severityOK, "Nothing: every data source and feature works."}
+	text := cmp.Or(some(missing), "Nothing that was requested")
+	if off != nil {
+		text += "; off: " + some(off)
 	}
-	return sentence{"Missing", worst, some(missing) + "; `gpu-exporter doctor` has the settings to add."}
+	return sentence{"Missing", worst, text + ". `gpu-exporter doctor` has the settings to add."}
 }
 
 func (g gpuStatus) name() string {
