@@ -252,7 +252,7 @@ const width = 78
 // longLabels are left out: the page has them.
 var longLabels = regexp.MustCompile(`,?\b(?:uuid|node|model|resource|source|UUID|pci_bus_id|attribution)="[^"]*"`)
 
-// excerpt returns some lines of a page, rounded and cut to the width; nil until every shown family exists.
+// excerpt returns some lines of a page that are not 0, rounded and cut to the width; nil until every shown family has one.
 func excerpt(page string) []string {
 	left := map[string]int{}
 	for _, s := range shown {
@@ -264,7 +264,7 @@ func excerpt(page string) []string {
 		family, _, ok := strings.Cut(line, "{")
 		at := strings.LastIndexByte(line, ' ')
 		value, err := strconv.ParseFloat(strings.TrimSpace(line[at+1:]), 64)
-		if !ok || err != nil || left[family] == 0 {
+		if !ok || err != nil || left[family] == 0 || value == 0 {
 			continue
 		}
 		left[family]--
