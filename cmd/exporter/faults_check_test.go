@@ -231,8 +231,8 @@ func (c *checker) learn() {
 			k.seeks = false
 		}
 	}
-	for k := range c.last { // the account of a GPU ends with it
-		if k.dev == GPUFree && c.renews() {
+	for k := range c.last { // the account of a GPU ends with it, and that of an address with the GPU which is found there
+		if (k.dev == GPUFree || strings.Contains(k.rest, ":00.0,")) && c.renews() {
 			delete(c.last, k)
 		}
 	}
@@ -339,12 +339,12 @@ func (c *checker) learn() {
 // renews reports whether the account of GPUFree may end or begin, and what is told of its address be of another.
 func (c *checker) renews() bool { return c.renewed > 0 && c.hands.awake()-c.renewed < 40*time.Second }
 
-// moved reports whether it is known for long that GPUWhole is in the place of GPUFree.
+// moved reports whether it is known for long that GPUCalm is in the place of GPUFree.
 func (c *checker) moved() bool {
 	i := slices.IndexFunc(c.w.faults, func(f fault) bool { return f.kind == "driver finds another GPU" && f.has(c.at) })
 	return i >= 0 && c.at > c.w.faults[i].from+45*time.Second && c.at < c.w.faults[i].to-11*time.Second &&
 		!slices.ContainsFunc(c.w.faults, func(f fault) bool {
-			return f != c.w.faults[i] && f.touches(GPUWhole) && f.from <= c.at && f.to >= c.w.faults[i].from
+			return f != c.w.faults[i] && f.touches(GPUCalm) && f.from <= c.at && f.to >= c.w.faults[i].from
 		})
 }
 
@@ -604,7 +604,7 @@ func (c *checker) values() {
 		}
 	}
 	for k := range c.now {
-		c.expect(k.family != "gpu_info" || k.dev != GPUWhole || !c.moved() ||
+		c.expect(k.family != "gpu_info" || k.dev != GPUCalm || !c.moved() ||
 			strings.Contains(k.rest, "pci_bus_id="+c.w.devs[GPUFree].pci), "truth", "%v is shown in another place", k)
 	}
 	unloaded := 3 // polls until a driver that went is noticed; a hung call delays it
@@ -712,14 +712,14 @@ func (c *checker) xids() {
 		if !c.well(x.dev) || c.at-c.takes < 3*tick { // the driver's events may be lost
 			x.wrong = true
 		}
-		x.foreign = x.foreign || c.renews() && (x.dev == GPUFree || x.dev == GPUWhole && !c.moved())
+		x.foreign = x.foreign || c.renews() && (x.dev == GPUFree || x.dev == GPUCalm && !c.moved())
 		if c.at-x.at < 2*tick {
 			kept = append(kept, x)
 			continue
 		}
 		switch {
 		case x.foreign: // the two change places
-			for _, dev := range []int{GPUFree, GPUWhole} {
+			for _, dev := range []int{GPUFree, GPUCalm} {
 				c.high[[2]int{dev, x.code}] += x.nvml + x.kmsg
 			}
 		case x.wrong:

@@ -168,6 +168,10 @@ func (g guardedSession) WaitEvents(timeout time.Duration) ([]gpu.XIDEvent, error
 	g.door.inside.Add(1)
 	defer g.door.inside.Add(-1)
 	events, err := g.Session.WaitEvents(timeout)
+	for i := range events {
+		id := g.plan.found(gpu.Identity{UUID: events[i].GPU, PCI: events[i].PCI})
+		events[i].GPU, events[i].PCI = id.UUID, id.PCI
+	}
 	if g.plan.taken() {
 		events = nil
 	}

@@ -554,10 +554,10 @@ func (r *trial) layCheckpoint(active []fault) {
 	must.OK(r.t, errors.Join(err, os.WriteFile(r.checkpoint(), text, 0o600)))
 }
 
-// address is where a GPU is. GPUFree and GPUWhole change places while another GPU is in that of GPUFree.
+// address is where a GPU is. While GPUFree is another, it and GPUCalm, which never fails alone, have changed places.
 func (r *trial) address(dev int) gpu.PCIAddress {
 	if r.has("driver finds another GPU") {
-		dev = [worldGPUs]int{GPUCalm, GPUShared, GPUFree, GPUWhole, GPUMIG}[dev]
+		dev = [worldGPUs]int{GPUFree, GPUShared, GPUWhole, GPUCalm, GPUMIG}[dev]
 	}
 	return gpu.PCIAddress(r.w.devs[dev].pci)
 }
@@ -565,7 +565,7 @@ func (r *trial) address(dev int) gpu.PCIAddress {
 // found is the GPU that the driver lists in the place of another.
 func (r *trial) found(id gpu.Identity) gpu.Identity {
 	dev, known := r.door.devs[id.UUID]
-	if r.has("driver finds another GPU") && known && (dev == GPUFree || dev == GPUWhole) {
+	if r.has("driver finds another GPU") && known && (dev == GPUFree || dev == GPUCalm) {
 		if id.PCI = r.address(dev); dev == GPUFree {
 			id.UUID = anotherUUID
 		}
