@@ -176,7 +176,7 @@ func TestProcessesAreForgotten(t *testing.T) {
 	}
 }
 
-// A process that has ended is known for fifteen seconds after it was last looked up.
+// A process that has ended is known for fifteen seconds after it was last looked up, one that cannot be read is not.
 func TestEndedProcessIsKnownForAWhile(t *testing.T) {
 	n := newNode(t)
 	n.process(10, "555", "0::/system.slice/a.service\n")
@@ -191,6 +191,11 @@ func TestEndedProcessIsKnownForAWhile(t *testing.T) {
 	if len(f.entries) != 0 {
 		t.Error("it is still remembered")
 	}
+	n.process(10, "556", "0::/system.slice/a.service\n")
+	expect(t, f, 10, a, Owned)
+	must.OK(t, os.Remove(filepath.Join(n.root, "proc/10/stat")))
+	must.OK(t, os.Mkdir(filepath.Join(n.root, "proc/10/stat"), 0o755))
+	expect(t, f, 10, gpu.Container{}, Unknown)
 }
 
 // What the watch saw: a process is known for fifteen seconds, at most 256 are looked up after one list, and 8192 are

@@ -33,9 +33,8 @@ func readLook(ctx context.Context, r *host.Reader, procfs string, pid int, known
 // lookAt reads a process. Of one that started when the known one did only the start is read, unless known has its
 // cgroup: then its place is not parsed again where the cgroup is the same.
 func lookAt(dir string, known look, numbers bool) (l look, err error) {
-	var ok bool
-	if l.start, l.command, ok = readStat(dir); !ok {
-		return l, errEnded
+	if l.start, l.command, err = readStat(dir); err != nil {
+		return l, err
 	}
 	same := l.start == known.start
 	if same && known.cgroup == "" {

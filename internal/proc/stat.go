@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,17 +14,21 @@ import (
 
 // startTime returns a process's start in clock ticks since boot.
 func startTime(dir string) (string, bool) {
-	start, _, ok := readStat(dir)
-	return start, ok
+	start, _, err := readStat(dir)
+	return start, err == nil
 }
 
-// readStat parses /proc/<pid>/stat.
-func readStat(dir string) (start, command string, ok bool) {
+// readStat parses /proc/<pid>/stat. A process whose file cannot be read, such as for want of file descriptors, has not ended:
+// its PID may be another's by now.
+func readStat(dir string) (start, command string, err error) {
 	stat, err := readBounded(filepath.Join(dir, "stat"))
-	if err != nil {
-		return "", "", false
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ESRCH) && !errors.Is(err, io.EOF) {
+		return "", "", err
 	}
-	return parseStat(stat)
+	if start, command, ok := parseStat(stat); ok {
+		return start, command, nil
+	}
+	return "", "", errEnded
 }
 
 // parseStat returns field 22, the process's start, and its command, which is in parentheses and may contain anything,
