@@ -16,8 +16,7 @@ func (c *GPU) ensureLayout() error {
 		return nil
 	}
 	var to gpu.Slow
-	c.probing = true
-	defer func() { c.probing = false }()
+	c.probing = true // until the first row of the poll group
 	for _, read := range []func(*GPU, *gpu.Slow) nvml.Return{readMIGMode, readInstances} {
 		if ret := read(c, &to); whole(ret) != nil {
 			return fmt.Errorf("read the MIG layout of %s: %w (%s)", c, whole(ret), codeName(ret))
