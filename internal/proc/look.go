@@ -50,7 +50,7 @@ func lookAt(dir string, known look, numbers bool) (l look, err error) {
 		l.number, l.denied = jobNumber(dir)
 	}
 	// The start time again: the PID may have been reused between the reads.
-	if again, ok := startTime(dir); !ok || again != l.start {
+	if again, _, err := readStat(dir); err != nil || again != l.start {
 		return l, errEnded
 	}
 	return l, nil

@@ -12,13 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startTime returns a process's start in clock ticks since boot.
-func startTime(dir string) (string, bool) {
-	start, _, err := readStat(dir)
-	return start, err == nil
-}
-
-// readStat parses /proc/<pid>/stat. A process whose file cannot be read, such as for want of file descriptors, has not ended:
+// readStat parses /proc/<pid>/stat: the start in clock ticks since boot, and the command. A process whose file cannot be read, such as for want of file descriptors, has not ended:
 // its PID may be another's by now.
 func readStat(dir string) (start, command string, err error) {
 	stat, err := readBounded(filepath.Join(dir, "stat"))

@@ -175,7 +175,7 @@ func (s *VisibleScanner) scan(ctx context.Context) (out []visible, denied int, h
 		list, known := s.environ[p]
 		v, err := host.Read(ctx, s.finder.reader, dir+"/root", func() (visible, error) {
 			v, err := readVisible(dir, list, known, look.table, look.kernel)
-			if start, ok := startTime(dir); !ok || start != p.start {
+			if start, _, err := readStat(dir); err != nil || start != p.start {
 				return v, errEnded // the PID has been reused
 			}
 			return v, err
