@@ -127,7 +127,7 @@ func TestNativeHistogramSpans(t *testing.T) {
 	families, err := newCollector(t, catalogtest.FullView, rows).Gather()
 	must.OK(t, err)
 	h := families[0].Metric[0].Histogram
-	if h.GetSchema() != gpu.HistogramSchema || h.GetZeroCount() != 1 || h.GetSampleCount() != 10 ||
+	if h.GetSchema() != gpu.HistogramSchema || h.GetZeroCount() != 1 || h.GetSampleCount() != 10 || h.ZeroThreshold == nil ||
 		families[0].GetUnit() != "seconds" {
 		t.Errorf("head is wrong: %v", h)
 	}

@@ -59,8 +59,8 @@ func TestEveryFigure(t *testing.T) {
 	}
 	var rows strings.Builder // what the values do not show
 	for _, f := range catalog.All() {
-		fmt.Fprintf(&rows, "%s type=%v unit=%s scope=%v stability=%v values=%q sourced=%v\n", f.Name, f.Type, f.Unit, f.Scope,
-			f.Stability, f.Values, f.Source != "")
+		fmt.Fprintf(&rows, "%s type=%v unit=%s scope=%v stability=%v values=%q sourced=%v offered=%v\n", f.Name, f.Type, f.Unit, f.Scope,
+			f.Stability, f.Values, f.Source != "", f.Offered)
 	}
 	catalogtest.Golden(t, "rows.txt", rows.String(), *update)
 	for name, v := range map[string]*gpu.View{"distinct": catalogtest.DistinctView(), "full": catalogtest.FullView(), "absent": zero} {

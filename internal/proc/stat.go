@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readStat parses /proc/<pid>/stat: the start in clock ticks since boot, and the command. A process whose file cannot be read, such as for want of file descriptors, has not ended:
-// its PID may be another's by now.
+// readStat parses /proc/<pid>/stat: the start in clock ticks since boot, and the command. A process whose file cannot be read, such as
+// for want of file descriptors, has not ended: its PID may be another's by now.
 func readStat(dir string) (start, command string, err error) {
 	stat, err := readBounded(filepath.Join(dir, "stat"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ESRCH) && !errors.Is(err, io.EOF) {
