@@ -164,15 +164,19 @@ func slowRow(nodes, alive string) Row {
 	}
 	return Row{Title: "Why is it slow?", Lines: []Line{
 		line(8,
-			series(8, "Limited clocks", Ratio, "Share of time in which clocks were limited, by GPU and reason; reasons overlap. Power "+
+			stat(3, "Busy, no work", Number, "count("+onTheirs("gpu:gpu_spinning:ratio5m{"+nodes+"}")+") or 0 * count("+alive+")",
+				"Their GPUs that run kernels all the time at less than 40 % of the power limit, without tensor cores or memory active "+
+					"where that is measured: a kernel waits for other GPUs. All GPUs of a job: it hangs.").
+				at(base(Green), step(1, Amber)),
+			series(7, "Limited clocks", Ratio, "Share of time in which clocks were limited, by GPU and reason; reasons overlap. Power "+
 				"cap is normal under load, the others are not.",
 				q(gpuName+" {{reason}}", onTheirs(perSecond(perGPU+", reason", "gpu_clock_limited_seconds_total{"+nodes+"}")+" > 0.01"))).
 				between(0, 1).to(toGPU()).called("No clocks are limited, or the rules are not loaded."),
-			series(8, "Tensor cores and memory bandwidth", Ratio, "Activity of the tensor cores and use of the memory bandwidth. Both low "+
+			series(7, "Tensor cores and memory bandwidth", Ratio, "Activity of the tensor cores and use of the memory bandwidth. Both low "+
 				"on busy GPUs: they wait for each other, for the host or for data. Hopper and newer.",
 				q(gpuName+" tensor", onTheirs(profiled(perGPU, "tensor_active", nodes))),
 				q(gpuName+" memory", onTheirs(profiled(perGPU, "dram_active", nodes)))).between(0, 1).to(toGPU()),
-			series(8, "PCIe and NVLink traffic", BytesPS, "Bytes per second in both directions together. Much PCIe beside low "+
+			series(7, "PCIe and NVLink traffic", BytesPS, "Bytes per second in both directions together. Much PCIe beside low "+
 				"utilization: the host feeds the GPU too slowly.",
 				q(gpuName+" PCIe", bytes("pcie")), q(gpuName+" NVLink", bytes("nvlink"))).from(0).to(toGPU()).called(
 				"No counters: no NVLink, PCIe before Hopper, --metrics=core, or the rules are not loaded.")),

@@ -505,16 +505,28 @@ func TestConsolidate(t *testing.T) {
 	}
 }
 
-// Half a GPU is unavailable for ten days.
-func TestFixFault(t *testing.T) {
+// A job of two GPUs hung for twelve hours: they count as busy, and are said apart. Another one that is as busy did not.
+func TestHungJob(t *testing.T) {
 	var s scene
-	s.node("n1", h100, 8, states{"busy": 7.5, "unavailable": 0.5}, nil)
-	s.add(metric.RuleFaults, map[string]string{"node": "n1", "problem": "needs_reset"}, constant(0.5))
-	s.add(metric.RuleXIDs, map[string]string{"node": "n1", "xid": "79"}, constant(0.01))
-	a := ofCode(t, s.must(t, nil), "fix_fault")
-	near(t, "saved", a.SavedHours, 120)
-	if a.Node != "n1" || a.Evidence != "120.0 GPU-hours could not be used: needs reset for 120.0 GPU-hours, XID 79 29 times." {
-		t.Errorf("%+v", a)
+	s.node("n1", h100, 8, states{"busy": 4, "unallocated": 4}, nil)
+	for _, name := range []string{"stuck", "works"} {
+		s.allocate(job{name: name, kind: "PyTorchJob", pods: []string{name + "-0", name + "-1"}, busy: between(monday, tenDays, 1, 0)})
+	}
+	hangs := map[string]string{"alertname": metric.HungJob, "namespace": "team", "workload_type": "PyTorchJob", "workload": "stuck"}
+	s.add(metric.Alerts, with(hangs, "alertstate", "firing"), during(monday.Add(24*time.Hour), monday.Add(36*time.Hour), constant(1)))
+	s.add(metric.Alerts, with(hangs, "alertstate", "pending"), constant(1))
+	s.add(metric.Alerts, with(hangs, "alertstate", "firing", "alertname", "GPUWorkloadStraggler"), constant(1))
+	d := s.must(t, nil)
+	for _, w := range d.Workloads {
+		if w.Name == "works" && (w.Hung != nil || w.NoAdvice == "hung") ||
+			w.Name == "stuck" && (w.Hung == nil || *w.Hung != 24 || w.Busy != 480 || w.NoAdvice != "hung") {
+			t.Errorf("%+v", w)
+		}
+	}
+	if !slices.ContainsFunc(d.Notes, func(n document.Note) bool {
+		return n.Code == "hung_jobs" && strings.HasPrefix(n.Text, "Jobs hung, ") && strings.HasSuffix(n.Text, "): team/stuck.")
+	}) {
+		t.Errorf("%+v", d.Notes)
 	}
 }
 
@@ -557,10 +569,7 @@ func TestGeometryWithoutPlace(t *testing.T) {
 
 func TestFew(t *testing.T) {
 	list := strings.Split("abcdefghi", "")
-	if got := units.Few(list[:8], 8); got != "a, b, c, d, e, f, g, h" {
-		t.Error(got)
-	}
-	if got := units.Few(list, 8); got != "a, b, c, d, e, f, g, h and 1 more" {
+	if got := units.Few(list[:8], 8) + "; " + units.Few(list, 8); got != "a, b, c, d, e, f, g, h; a, b, c, d, e, f, g, h and 1 more" {
 		t.Error(got)
 	}
 }

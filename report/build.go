@@ -79,6 +79,9 @@ func Build(ctx context.Context, api API, opt Options) (*document.Document, error
 	}
 	groups := a.byModel(fleet, found)
 	a.refute(fleet, groups, found)
+	if err := r.hung(ctx, found); err != nil {
+		return nil, err
+	}
 	pods := map[string][]string{}
 	for _, f := range found {
 		pods[f.row.ID] = f.pods

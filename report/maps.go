@@ -50,12 +50,10 @@ func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys
 
 // entry returns the value of a key, which it makes if there is none.
 func entry[K comparable, V any](m map[K]*V, k K) *V {
-	v := m[k]
-	if v == nil {
-		v = new(V)
-		m[k] = v
+	if m[k] == nil {
+		m[k] = new(V)
 	}
-	return v
+	return m[k]
 }
 
 // over divides; 0 if the divisor is 0.

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -57,7 +58,6 @@ type Guards struct {
 
 // Defaults are the defaults of the flags.
 func Defaults() Options {
-	const day = 24 * time.Hour
 	return Options{Step: 5 * time.Minute, ClusterLabel: "cluster", RemovedAfter: day, Parallel: 2,
 		Advice: Guards{Observed: 7 * day, Idle: day, Coverage: 0.95, Saving: 0.02, Budget: 0.001}}
 }
@@ -84,9 +84,4 @@ func (o *Options) Validate() error {
 }
 
 // zone is the time zone of the report.
-func (o *Options) zone() *time.Location {
-	if o.Zone == nil {
-		return time.UTC
-	}
-	return o.Zone
-}
+func (o *Options) zone() *time.Location { return cmp.Or(o.Zone, time.UTC) }

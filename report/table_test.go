@@ -377,16 +377,3 @@ func TestGPUsOfARun(t *testing.T) {
 		}
 	}
 }
-
-// From half an hour of a GPU on, a repair is advised.
-func TestFixFrom(t *testing.T) {
-	o := Defaults()
-	p := series.NewPeriod(monday, tenDays, 5*time.Minute)
-	for steps, want := range map[float64]int{5: 0, 6: 1, 7: 1} {
-		f := newFleet(p)
-		f.node(nodeKey{"", "n1", h100}).states.Unavailable = steps
-		if got := (&analysis{p: p, opt: &o}).fix(f, &faults{}); len(got) != want {
-			t.Errorf("%v steps: %+v", steps, got)
-		}
-	}
-}

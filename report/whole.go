@@ -115,6 +115,32 @@ func (r *reader) faults(ctx context.Context) (*faults, error) {
 	return f, nil
 }
 
+// hung finds workloads that were busy and did no work: while the alert about them fires, all GPUs of a workload hang. Its first
+// minutes are missing, in which it waits.
+func (r *reader) hung(ctx context.Context, found []*finding) error {
+	hours, list := map[loadKey]float64{}, map[string]float64{}
+	err := r.steps(ctx, r.q.By("max", r.q.Select(metric.Alerts, "alertname="+prom.Quote(metric.HungJob), `alertstate="firing"`), "namespace",
+		"workload_type", "workload"), r.all(), func(l prom.Labels) func(int, float64) {
+		k := loadKey{l.Get(r.q.Cluster), l.Get("namespace"), l.Get("workload_type"), l.Get("workload"), ""}
+		return func(int, float64) { hours[k] += r.p.StepHours() }
+	})
+	for _, f := range found {
+		w := &f.row
+		if h := min(w.Busy, hours[loadKey{w.Cluster, w.Namespace, w.Kind, w.Name, ""}]*w.GPUs); h > 0 {
+			w.Hung = &h
+			list[w.Namespace+"/"+w.Name] += h
+			if len(f.advice) == 0 {
+				w.NoAdvice, w.NoAdviceReason = "hung", fmt.Sprintf("it hung for %.1f GPU-hours: restart it where it does again", h)
+			}
+		}
+	}
+	if len(list) > 0 {
+		r.note("hung_jobs", "Jobs hung, which counts as busy (alert %s: all of their GPUs ran a kernel and did no work. Before Hopper it is "+
+			"judged by power alone): %s.", metric.HungJob, units.Few(byValue(list), 8))
+	}
+	return err
+}
+
 // fix recommends to repair what cost hours.
 func (a *analysis) fix(f *fleet, seen *faults) []document.Advice {
 	const minimum = 0.5 // GPU-hours

@@ -253,6 +253,9 @@ type Workload struct {
 	UsedByOthers float64 `json:"used_by_others"`
 	Beyond       float64 `json:"beyond_allocation"`
 	Reclaimable  float64 `json:"reclaimable_idle"`
+	// Hung are allocated hours in which the job hung: its GPUs were busy, and did no work. They are not waste of the states, which
+	// are of busy time; absent if it never did.
+	Hung *float64 `json:"hung,omitempty"`
 	// IdleWithMemory are idle hours with memory in use (a process without work), IdleWithoutMemory those without.
 	IdleWithMemory    *float64 `json:"idle_with_memory,omitempty"`
 	IdleWithoutMemory *float64 `json:"idle_without_memory,omitempty"`

@@ -29,6 +29,10 @@ const (
 	RulePods      = "workload:gpu_pods:count"
 	RuleOwners    = "pod:gpu_workload:info"
 
+	// Alerts are those that Prometheus evaluates, HungJob the one about workloads that are busy and do no work.
+	Alerts  = "ALERTS"
+	HungJob = "GPUJobHung"
+
 	RawGPUs         = "gpu_time_seconds_total"
 	RawUp           = "gpu_device_up"
 	RawEnergy       = "gpu_energy_joules_total"

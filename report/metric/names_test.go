@@ -1,6 +1,7 @@
 package metric
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,6 +35,11 @@ func TestNamesExist(t *testing.T) {
 				t.Errorf("%s has no label %s", name, l)
 			}
 		}
+	}
+	all := alerts.Alerts()
+	if i := slices.IndexFunc(all, func(a alerts.Alert) bool { return a.Name == HungJob }); i < 0 || !slices.Equal(all[i].Labels,
+		workloadLabels[:3]) {
+		t.Errorf("no alert about workloads is called %s", HungJob)
 	}
 	families := map[string]bool{}
 	for _, f := range catalog.All() {
