@@ -57,12 +57,13 @@ func hung() string {
 	count := func(which string) string {
 		return "count by (" + workload + ") (" + ofOwners(whole+which) + ")"
 	}
-	median := "quantile_over_time(0.5, " + medianRecord + "[1d] offset 30m)"
+	// What it reached in a tenth of the day: its median would soon be that of the hang.
+	worked := "quantile_over_time(0.9, " + medianRecord + "[1d] offset 30m)"
 	return count(" and on ("+onGPU+") "+spinRecord) + " > 1\n  unless on (" + workload + ") " +
 		count(" and on ("+onGPU+") sum by ("+onGPU+") (rate(gpu_busy_seconds_total[5m])) > 0.05 unless on ("+onGPU+") "+spinRecord) +
-		"\n  unless on (" + workload + ") workload:gpu_activity:ratio_max >= $before * " + median +
+		"\n  unless on (" + workload + ") workload:gpu_activity:ratio_max >= $before * " + worked +
 		"\n  and on (" + workload + ") (" + count(" and on ("+onGPU+") gpu_profiled_seconds_total") + "\n    or on (" + workload + ") " +
-		median + ")\n  and on (" + workload + `) workload:gpu_pods:count{workload_type=~"(?i:` + gangs() + `)"}`
+		worked + ")\n  and on (" + workload + `) workload:gpu_pods:count{workload_type=~"(?i:` + gangs() + `)"}`
 }
 
 func waste() []Alert {
@@ -99,7 +100,7 @@ func waste() []Alert {
 				"fix or delete it."},
 		{Name: "GPUJobHung", Severity: Warning, Labels: []string{"namespace", "workload_type", "workload"}, For: minutes15,
 			Keep: minutes10, Expr: hung(), Dashboard: Dashboard{dashboardWorkload, []string{"namespace", "workload"}},
-			Parameters: []Parameter{number("before", 0.45, 0.05, 0.95, "activity from which it works, over the median of the day before")},
+			Parameters: []Parameter{number("before", 0.45, 0.05, 0.95, "activity from which it works, over what it reached in a tenth of the day before")},
 			Summary:    "A job is busy and does no work.",
 			Description: "The kernels of " + value3 + " GPUs of {{ $labels.workload_type }} " +
 				"{{ $labels.namespace }}/{{ $labels.workload }} " +

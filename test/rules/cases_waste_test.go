@@ -244,6 +244,8 @@ func hungCases() []testCase {
 		{name: "a new job before Hopper", series: pods + rank(a, "p-0", 1, 25) + rank(b, "q-0", 1, 25), checks: works},
 		{name: "a fall of power before Hopper", series: pods + before("0.25") + rank(a, "p-0", 1, 25) + rank(b, "q-0", 1, 25),
 			checks: "55m $W"},
+		{name: "a fall of power before Hopper that lasts longer than the work", series: pods + strings.ReplaceAll(before("0.25"), "0.7x60",
+			"0.7x5 0.25x54") + rank(a, "p-0", 1, 25) + rank(b, "q-0", 1, 25), checks: "57m $W"},
 		{name: "halves of GPUs", series: pods + strings.ReplaceAll(spins+rank(b, "q-0", 1, 25, 0.001, 0.001), `mig_uuid=""} 1x60`,
 			`mig_uuid=""} 0.5x60`), checks: works},
 		{name: "replicas of a service", series: strings.ReplaceAll(pods+spins+rank(b, "q-0", 1, 25, 0.001, 0.001),
