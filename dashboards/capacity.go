@@ -27,12 +27,12 @@ func capacityDashboard() Dashboard {
 					"Mean utilization of the GPUs whose activity is observed, the last 5 minutes.").between(0,
 					1).at(usedSteps()...),
 				stat(3, "Schedulable", Number, total("", schedulable), catalog.Schedulable.Sentence()+" Whole GPUs."),
-				stat(3, "Max. block", Number, "max("+total("cluster, node", schedulable)+")",
+				stat(3, "Most on one node", Number, "max("+total("cluster, node", schedulable)+")",
 					"Maximum of schedulable GPUs on one node: a pod that requests more cannot be placed."),
 				stat(3, "Pending", Number, orZero("count(sum by (cluster, namespace, pod) "+
 					"("+requested+"))", "pod:gpu_requests:sum{<cluster>}"),
 					"Pending pods that request GPUs; needs kube-state-metrics.").at(warnIfAny()...),
-				stat(3, "In 14 days", Number,
+				stat(3, "Allocated in 14 days", Number,
 					"sum(clamp_min(predict_linear(model:gpu_allocation:sum{<model>}[7d], 1209600), 0) and on "+
 						"(cluster, model) model:gpu_allocation:sum{<model>} offset 1d)",
 					"Allocated GPUs: linear extrapolation of the last 7 days; ignores weekly patterns.").digits(0).called(

@@ -37,7 +37,7 @@ func gpuDashboard() Dashboard {
 					stat(3, "Power", Ratio, over("", "gpu_power_watts{"+c+"}", "gpu_power_limit_watts{"+c+"}"),
 						"Power draw over the enforced limit. N/A: not supported.").between(0,
 						1).at(plainSteps()...).ifUp(up),
-					stat(3, "Headroom", Celsius,
+					stat(3, "Temperature margin", Celsius,
 						`min(max by (sensor) (gpu_temperature_limit_celsius{`+c+
 							`, limit="max_operating"}) - max by (sensor) (gpu_temperature_celsius{`+c+`}))`,
 						"Minimum difference between a sensor and its maximum operating temperature; empty if the GPU "+
@@ -187,7 +187,7 @@ func gpuDashboard() Dashboard {
 						q("pages, {{cause}}",
 							maximum(perGPU+", cause", "gpu_retired_pages_total{"+c+"}"))).from(0),
 					table(8, "Reasons for the verdict", "Problem", "Problems of the GPU, each with what it alone requires.",
-						label("state", "Requires").mapped(verdictMappings()...),
+						label("state", "Verdict").mapped(verdictMappings()...),
 						label("reason", "Problem").to(Link{UID: verdictDoc, Title: "Explain the problems"}),
 						value("Problems", Number, maximum("state, reason", "gpu_health_reason_info{"+c+"} or label_replace("+
 							records("gpu:gpu_problems:info", c)+`, "reason", "$1", "problem", "(.+)")`)).hide()).
@@ -258,7 +258,7 @@ func gpuDashboard() Dashboard {
 						"Processes on the GPU, by NVML process list; one process may be in several. Needs the host "+
 							"PID namespace.", q("{{kind}}",
 							maximum(perGPU+", kind", "gpu_processes{"+c+"}"))).from(0),
-					table(6, "Readings that are not measured", "Reading",
+					table(6, "Unmeasured readings", "Reading",
 						"Readings that are not exported because their values would be wrong, with the reason.",
 						label("reading", "Reading"), label("reason", "Reason"),
 						value("GPUs", Number, maximum("reading, reason", "gpu_unmeasured_info{"+c+"}")).hide()).

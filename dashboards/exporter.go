@@ -37,14 +37,14 @@ func exporterDashboard() Dashboard {
 					"Data sources of the exporters (driver, kernel log, kubelet and others) that are down, over all "+
 						"nodes: the same one on two nodes counts twice. A kernel log that was never readable does not count.").at(
 					badIfAny()...),
-				stat(3, "Resolved", Ratio,
+				stat(3, "Allocation known", Ratio,
 					"count(gpu_allocation_ratio{"+n+"}) / count(gpu_device_up{"+n+"})",
 					"GPUs whose allocation is known, over all GPUs. Below 100 %: the kubelet does not respond, or "+
 						"device IDs could not be resolved.").between(0, 1).at(base(Red), step(0.9, Amber),
 					step(0.999, Green)),
-				stat(4, "Unresolved", Number, orZero("sum(gpu_container_unresolved_devices{"+n+"})", self),
+				stat(4, "Unresolved devices", Number, orZero("sum(gpu_container_unresolved_devices{"+n+"})", self),
 					"Allocated device IDs that could not be resolved to a GPU.").at(warnIfAny()...),
-				stat(4, "Sum error", Ratio, "max(gpu_attribution_error_ratio{"+n+"})",
+				stat(4, "Error of sums", Ratio, "max(gpu_attribution_error_ratio{"+n+"})",
 					"Maximum relative difference between a GPU's total and the sum of its containers and the "+
 						"unattributed remainder. Above 0: please report it.").between(0, 1).digits(3).at(base(Green),
 					step(0.001, Amber), step(0.02, Red)),
@@ -109,7 +109,7 @@ func exporterDashboard() Dashboard {
 						q("{{reason}}", maximum("reason", "gpu_exporter_paused{"+n+"}")))),
 			}},
 			{Title: "Driver calls", Lines: []Line{line(8,
-				series(4, "Time in driver calls", Ratio,
+				series(4, "Call time", Ratio,
 					"Share of time that an exporter spends in driver calls, mean of the exporters. Empty if only "+
 						"native histograms are scraped.",
 					q("mean of the exporters", perSecond("", "gpu_exporter_poll_call_duration_seconds_sum{"+n+"}")+
@@ -142,14 +142,14 @@ func exporterDashboard() Dashboard {
 							"driver's last sampling period at each poll. gpm: GPM counters of the MIG instances.",
 						label("method", "Method"),
 						value("GPUs", Number, "count by (method) (gpu_sampling_info{"+n+"})")),
-					table(8, "Readings that are not measured", "-GPUs",
+					table(8, "Unmeasured readings", "-GPUs",
 						"Readings that are not exported because their values would be wrong, with the reason.",
 						label("reading", "Reading"), label("reason", "Reason"),
 						value("GPUs", Number, "count by (reading, reason) (gpu_unmeasured_info{"+n+"})")).
 						called("All supported readings are exported, or no exporter is scraped.")),
 			}},
 			{Title: "Attribution quality", Lines: []Line{line(8,
-				table(8, "Allocations by data source and method", "-Containers",
+				table(8, "Allocations by data source", "-Containers",
 					"Method by which busy time is measured, and data source of the allocation. none: not measured.",
 					label("method", "Method"), label("source", "Source"),
 					value("Containers", Number, "count by (method, source) (gpu_container_attribution_info{"+n+"})")),

@@ -37,7 +37,7 @@ func fleetDashboard() Dashboard {
 						records("node:gpu_observed_seconds:rate5m", m)),
 						"Mean utilization of the GPUs whose activity is observed, the last 5 minutes.").between(0,
 						1).at(usedSteps()...).to(toCapacity()),
-					stat(3, "Observed", Ratio, "("+orZero(total("", records("node:gpu_observed_seconds:rate5m", m)), present)+") / "+
+					stat(3, "Measured", Ratio, "("+orZero(total("", records("node:gpu_observed_seconds:rate5m", m)), present)+") / "+
 						total("", present),
 						"GPUs whose activity is observed, over all GPUs: the part that Utilization is about. MIG "+
 							"before "+

@@ -30,13 +30,13 @@ func healthDashboard() Dashboard {
 			{Lines: []Line{line(4, append(tiles,
 				stat(3, "XID events", Number, orZero(total("", events(records("node:gpu_xid_events:increase5m", c))),
 					alive), "XID errors in the selected time range.").at(warnIfAny()...))...),
-				line(9, table(24, "GPUs with a problem", "-Rank",
+				line(9, table(24, "GPUs with a problem", "-Urgency",
 					"One row for each problem of a GPU, the gravest first, with what the problem alone requires. The verdict on the "+
 						"GPU is that of its gravest problem. Click a problem for its explanation.",
-					label("state", "Requires").mapped(verdictMappings()...).wide(130), label("node", "Node").to(toNode()),
+					label("state", "Verdict").mapped(verdictMappings()...).wide(130), label("node", "Node").to(toNode()),
 					label("gpu", "GPU").to(toGPU()).wide(60),
 					label("problem", "Problem").to(Link{UID: verdictDoc, Title: "Explain the problems"}),
-					value("Rank", Number, "max by (cluster, node, uuid, gpu, problem, state) ("+verdictRanks(problem)+")").wide(70),
+					value("Urgency", Number, "max by (cluster, node, uuid, gpu, problem, state) ("+verdictRanks(problem)+")").wide(100),
 					label("uuid", "UUID")).called("No GPU has a problem, or the recording rules are not loaded.")),
 				line(7, verdictsTable())}},
 			{Title: "Nodes", Lines: []Line{

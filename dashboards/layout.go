@@ -1,6 +1,9 @@
 package dashboards
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // gridWidth is how many columns Grafana's grid has.
 const gridWidth = 24
@@ -24,6 +27,35 @@ type placedPanel struct {
 	at place
 }
 
+// titleWidth is how wide a panel must be, in columns, so that its title is whole on a page of 1000 px: letters of 7.2 px, and
+// 82 px for margins, padding and the icon of its help.
+func (p Panel) titleWidth() int {
+	return (len([]rune(p.title))*72/10+82)*gridWidth/(1000-gridWidth) + 1
+}
+
+// folded is a line of tiles as several lines, if titles would be cut otherwise.
+func (l Line) folded() (lines []Line) {
+	need, cut := 0, false
+	for _, p := range l.Panels {
+		if p.kind != kindStat {
+			return []Line{l}
+		}
+		need, cut = need+p.titleWidth(), cut || p.width < p.titleWidth()
+	}
+	if !cut {
+		return []Line{l}
+	}
+	n := len(l.Panels)
+	count := min(n, (need+gridWidth-1)/gridWidth)
+	for tiles := range slices.Chunk(slices.Clone(l.Panels), (n+count-1)/count) {
+		for i := range tiles {
+			tiles[i].width = (i+1)*gridWidth/len(tiles) - i*gridWidth/len(tiles)
+		}
+		lines = append(lines, Line{l.Height - 1, tiles})
+	}
+	return lines
+}
+
 // layout puts the panels of a dashboard on the grid. It fails for a line that is wider than the grid, naming it,
 // because Grafana would silently move the rest.
 func (b Dashboard) layout() (placed, error) {
@@ -39,7 +71,11 @@ func (b Dashboard) layout() (placed, error) {
 			pr.heading = &place{id: next(), x: 0, y: y, w: gridWidth, h: 1}
 			y++
 		}
+		var lines []Line
 		for _, l := range r.Lines {
+			lines = append(lines, l.folded()...)
+		}
+		for _, l := range lines {
 			x := 0
 			for _, p := range l.Panels {
 				if p.width < 1 || l.Height < 2 {

@@ -31,7 +31,7 @@ func nodeDashboard() Dashboard {
 					1).at(fullSteps()...).ifUp("gpu_device_up{"+n+"}"),
 				stat(3, "Power", Watts, total("", "gpu_power_watts{"+n+"}"),
 					"Power draw of all GPUs of the node, averaged by the driver.").ifUp("gpu_device_up{"+n+"}"),
-				stat(3, "Headroom", Celsius,
+				stat(3, "Temperature margin", Celsius,
 					`min(max by (cluster, node, uuid, sensor) (gpu_temperature_limit_celsius{`+n+
 						`, limit="max_operating"}) - max by (cluster, node, uuid, sensor) (gpu_temperature_celsius{`+n+
 						`}))`,
@@ -163,7 +163,7 @@ func nodeDashboard() Dashboard {
 							"max by (cluster, node, uuid, gpu, numa_node, pci_bus_id) (gpu_info{"+n+
 								"}) * on (cluster, node, uuid) group_left () max by (cluster, node, uuid) "+
 								"(gpu_pcie_link_width{"+n+"})")),
-					stat(4, "Schedulable node", Plain, "1 - max(kube_node_spec_unschedulable{"+n+"})",
+					stat(4, "Schedulable", Plain, "1 - max(kube_node_spec_unschedulable{"+n+"})",
 						"Whether the node is not cordoned; needs kube-state-metrics.").mapped(yesNo("yes", Green,
 						"cordoned", Amber)...),
 					stat(8, "Data sources", Plain, maximum("source", "gpu_exporter_source_up{"+n+"}"),

@@ -3,6 +3,8 @@ package dashboards
 import (
 	"fmt"
 	"testing"
+
+	"github.com/gpu-exporter/gpu-exporter/internal/must"
 )
 
 // tableRoom is how wide the columns of a table can be together on a page: the page's and the panel's padding, the gap
@@ -41,6 +43,21 @@ func identityFirst(columns []Column) error {
 		}
 	}
 	return nil
+}
+
+// TestTitlesFit: no title is cut on a page of 1000 px.
+func TestTitlesFit(t *testing.T) {
+	for _, b := range All() {
+		laid, err := b.layout()
+		must.OK(t, err)
+		for _, r := range laid.rows {
+			for _, p := range r.panels {
+				if p.at.w < p.titleWidth() {
+					t.Errorf("%s/%s is %d wide, its title needs %d", b.UID, p.title, p.at.w, p.titleWidth())
+				}
+			}
+		}
+	}
 }
 
 // TestTablesFit: no table is wider than its panel on a page of 1600 px. On a page of 1280 px those that are have their

@@ -45,7 +45,7 @@ func workloadDashboard() Dashboard {
 					stat(3, "Allocated", Number, once("sum", "gpu_container_allocation_ratio"),
 						"GPUs allocated to the pods, including fractions.").digits(2),
 					stat(3, "Pods", Number, "count(group by ("+pods+") ("+alive+"))", "Pods with allocated GPUs."),
-					stat(5, catalog.BusyOfMeasured.Word, Ratio,
+					stat(3, catalog.BusyOfMeasured.Word, Ratio,
 						increase("gpu_container_busy_seconds_total")+" / (sum("+
 							of(catalog.MeasuredTime("increase", "$__range", p))+") > 0)",
 						"In the selected time range. "+catalog.BusyOfMeasured.Sentence()+" N/A: activity is not measured for these "+
@@ -57,6 +57,10 @@ func workloadDashboard() Dashboard {
 						"Power attributed to the pods. N/A: their GPUs have no energy counter.").ifUp(alive),
 					stat(3, "Energy", KWh, increase("gpu_container_energy_joules_total")+" / 3.6e6",
 						"Energy attributed to the pods in the selected time range.").ifUp(alive),
+					stat(3, "Busy, no work", Number, "count("+ofTheirGPUs("gpu:gpu_spinning:ratio5m{"+onNodes+"}", alive)+") or 0 * count("+
+						alive+")", "Their GPUs that run kernels all the time at less than 40 % of the power limit, without tensor cores or "+
+						"memory active where that is measured: a kernel waits for other GPUs. All GPUs of a job: it hangs.").
+						at(base(Green), step(1, Amber)),
 					stat(3, "Last busy", When, "1000 * "+once("max", "gpu_container_last_busy_timestamp_seconds"),
 						"Time at which any of the pods was last busy.").ifUp(alive)),
 			}},
@@ -164,19 +168,15 @@ func slowRow(nodes, alive string) Row {
 	}
 	return Row{Title: "Why is it slow?", Lines: []Line{
 		line(8,
-			stat(3, "Busy, no work", Number, "count("+onTheirs("gpu:gpu_spinning:ratio5m{"+nodes+"}")+") or 0 * count("+alive+")",
-				"Their GPUs that run kernels all the time at less than 40 % of the power limit, without tensor cores or memory active "+
-					"where that is measured: a kernel waits for other GPUs. All GPUs of a job: it hangs.").
-				at(base(Green), step(1, Amber)),
-			series(7, "Limited clocks", Ratio, "Share of time in which clocks were limited, by GPU and reason; reasons overlap. Power "+
+			series(8, "Limited clocks", Ratio, "Share of time in which clocks were limited, by GPU and reason; reasons overlap. Power "+
 				"cap is normal under load, the others are not.",
 				q(gpuName+" {{reason}}", onTheirs(perSecond(perGPU+", reason", "gpu_clock_limited_seconds_total{"+nodes+"}")+" > 0.01"))).
 				between(0, 1).to(toGPU()).called("No clocks are limited, or the rules are not loaded."),
-			series(7, "Tensor cores and memory bandwidth", Ratio, "Activity of the tensor cores and use of the memory bandwidth. Both low "+
+			series(8, "Tensor cores and memory bandwidth", Ratio, "Activity of the tensor cores and use of the memory bandwidth. Both low "+
 				"on busy GPUs: they wait for each other, for the host or for data. Hopper and newer.",
 				q(gpuName+" tensor", onTheirs(profiled(perGPU, "tensor_active", nodes))),
 				q(gpuName+" memory", onTheirs(profiled(perGPU, "dram_active", nodes)))).between(0, 1).to(toGPU()),
-			series(7, "PCIe and NVLink traffic", BytesPS, "Bytes per second in both directions together. Much PCIe beside low "+
+			series(8, "PCIe and NVLink traffic", BytesPS, "Bytes per second in both directions together. Much PCIe beside low "+
 				"utilization: the host feeds the GPU too slowly.",
 				q(gpuName+" PCIe", bytes("pcie")), q(gpuName+" NVLink", bytes("nvlink"))).from(0).to(toGPU()).called(
 				"No counters: no NVLink, PCIe before Hopper, --metrics=core, or the rules are not loaded.")),

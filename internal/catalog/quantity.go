@@ -26,8 +26,8 @@ var (
 	Idle        = Quantity{"Idle", gpu.TimeIdle, "allocated, no kernel for 60 s or longer", "#b85c00"}
 	Unallocated = Quantity{"Unallocated", gpu.TimeUnallocated,
 		"allocated to no container, as reported by the kubelet or its equivalent", "#8e8e8e"}
-	Unavailable = Quantity{"Unavailable", gpu.TimeUnavailable, "not readable: lost, hung, missing, or needs a reset", "#8b0000"}
-	Unknown     = Quantity{"Unknown", gpu.TimeUnknown, "readable, but its allocation or activity could not be measured", "#8f3bb8"}
+	Unavailable = Quantity{"Unavailable", gpu.TimeUnavailable, "not readable: lost, hung, missing, or needs a reset", "#e02f44"}
+	Unknown     = Quantity{"Unknown", gpu.TimeUnknown, "readable, but its allocation or activity could not be measured", "#9f5fe8"}
 )
 
 // Quantities made of the states, and what no exporter reported.

@@ -29,13 +29,17 @@ func TestQuantities(t *testing.T) {
 			t.Errorf("%s: color %q is missing or used twice", q.Word, q.Color)
 		}
 		colors[q.Color] = true
+		// WCAG 2.2, 1.4.11, on the panels of Grafana's dark theme (palette.gray10 of grafana-data, createColors.ts).
+		if c := (lab(t, q.Color, usual)[0]+16)/116; (c*c*c+0.05)/(0.0108+0.05) < 3 {
+			t.Errorf("%s: %s has less than three times the luminance of a dark panel", q.Word, q.Color)
+		}
 	}
 	for i, q := range catalog.TimeStates()[1:] {
 		for name, simulate := range map[string][3][3]float64{
 			// Machado, Oliveira, Fernandes: A Physiologically-based Model for Simulation of Color Vision Deficiency, 2009, severity 1.
 			"deuteranopia": {{0.367322, 0.860646, -0.227968}, {0.280085, 0.672501, 0.047413}, {-0.011820, 0.042940, 0.968881}},
 			"protanopia":   {{0.152286, 1.052583, -0.204868}, {0.114503, 0.786281, 0.099216}, {-0.003882, -0.048116, 1.051998}},
-			"usual vision": {{1, 0, 0}, {0, 1, 0}, {0, 0, 1}},
+			"usual vision": usual,
 		} {
 			a, b := lab(t, catalog.TimeStates()[i].Color, simulate), lab(t, q.Color, simulate)
 			if d := math.Hypot(math.Hypot(a[0]-b[0], a[1]-b[1]), a[2]-b[2]); d < 20 {
@@ -48,6 +52,9 @@ func TestQuantities(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
+
+// usual leaves a color as it is.
+var usual = [3][3]float64{{1, 0, 0}, {0, 1, 0}, {0, 0, 1}}
 
 // lab is a color #rrggbb in CIELAB (D65), after a matrix was applied to its linear RGB.
 func lab(t *testing.T, color string, matrix [3][3]float64) [3]float64 {

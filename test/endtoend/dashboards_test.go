@@ -17,7 +17,7 @@ import (
 
 // emptyInDemo lists what neither the simulated fleet nor the demo's node has data for.
 var emptyInDemo = absent{
-	"gpu-capacity/In 14 days":                   "a forecast needs a day of history",
+	"gpu-capacity/Allocated in 14 days":         "a forecast needs a day of history",
 	"gpu-capacity/GPU-hours by state/C":         "no prices are set",
 	"gpu-capacity/Allocated and busy GPUs/D":    "the history is shorter than a week",
 	"gpu-capacity/Allocated and busy GPUs/E":    "the history is shorter than a week",

@@ -207,7 +207,7 @@ func (c comparison) placed(s *script) {
 			for _, tile := range []string{table.name + "Utilization A", "gpu-fleet/Utilization A"} {
 				c.show(tile, "", s.rate("", busy).over(s.rate("", observed)), 0.002, 0)
 			}
-			c.show("gpu-fleet/Observed A", "", s.rate("", observed).over(gpus), 0.002, 0)
+			c.show("gpu-fleet/Measured A", "", s.rate("", observed).over(gpus), 0.002, 0)
 			continue
 		}
 		ref := func(i int) string { return table.name + table.refs[i:i+1] }
@@ -257,7 +257,7 @@ func (c comparison) placed(s *script) {
 	for _, v := range schedulable("cluster node").of {
 		block = max(block, v)
 	}
-	c.show("gpu-capacity/Max. block A", "", values{of: map[string]float64{"": block}}, 0, 0)
+	c.show("gpu-capacity/Most on one node A", "", values{of: map[string]float64{"": block}}, 0, 0)
 }
 
 // schedulable is whether a pod could be placed on a GPU now: it is up, wholly unallocated, not in MIG mode and not broken,
@@ -454,7 +454,7 @@ func (c comparison) ofContainers(s, raw *script) {
 		func(k string, _ float64) bool { _, ok := idle.of[k]; return ok || idle.unsure[k] }), 1e-9, 0)
 	attribution := fold(s.containers, "", func(x *containerNow, _ string) string { return x.now.Attribution + "/" + x.now.Source },
 		add, func(x *containerNow) (float64, bool, bool) { return 1, !x.now.Ended && x.now.Attribution != "", true })
-	c.show("gpu-exporter/Allocations by data source and method A", "method source", attribution, 0, 0)
+	c.show("gpu-exporter/Allocations by data source A", "method source", attribution, 0, 0)
 	byPod := fold(s.containers, "", func(x *containerNow, _ string) string {
 		return x.key("namespace pod container") + "/" + x.now.Attribution + "/" + x.now.Source
 	}, add, func(x *containerNow) (float64, bool, bool) { return 1, !x.now.Ended && x.now.Attribution != "", true })
@@ -632,7 +632,7 @@ func (c comparison) ofKubernetes(s *script) {
 		return oneIf(g.now.State == gpu.DeviceFailed || g.now.State == gpu.DeviceMissing), true
 	})
 	c.show("gpu-node/Unavailable A", "", failed, 0, 0)
-	c.show("gpu-exporter/Resolved A", "", s.sum("", func(g *gpuNow) (float64, bool) {
+	c.show("gpu-exporter/Allocation known A", "", s.sum("", func(g *gpuNow) (float64, bool) {
 		return oneIf(g.now.AllocationRatio.Present()), true
 	}).over(s.sum("", one)), 1e-9, 0)
 }
@@ -765,13 +765,13 @@ func (c comparison) ofHealth(rules, raw *script) {
 	c.show("gpu-health/Nodes with limited clocks A", "cluster node reason",
 		limited.only(func(_ string, v float64) bool { return v > 0.01 }), 0.002, 1e-6)
 	c.show("gpu-node/GPUs of the node I", perGPU, worst, 0.002, 1e-6)
-	c.show("gpu-node/Headroom A", "", values{of: map[string]float64{"": headroom}}, 1e-9, 0)
+	c.show("gpu-node/Temperature margin A", "", values{of: map[string]float64{"": headroom}}, 1e-9, 0)
 	c.show("gpu-device/Memory errors A", "memory severity", errs, 0, 0)
-	c.show("gpu-exporter/Readings that are not measured A", "reading reason", unmeasured, 0, 0)
+	c.show("gpu-exporter/Unmeasured readings A", "reading reason", unmeasured, 0, 0)
 	for k := range unmeasured.of {
 		unmeasured.of[k] = 1
 	}
-	c.show("gpu-device/Readings that are not measured A", "reading reason", unmeasured, 0, 0)
+	c.show("gpu-device/Unmeasured readings A", "reading reason", unmeasured, 0, 0)
 	c.show("gpu-device/Recovery A", "action", recovery, 0, 0)
 	sources, cordoned := values{of: map[string]float64{}}, 0.0
 	for _, n := range rules.nodes {
@@ -781,13 +781,13 @@ func (c comparison) ofHealth(rules, raw *script) {
 		cordoned = max(cordoned, rules.kube["kube_node_spec_unschedulable"][n.labels["node"]])
 	}
 	c.show("gpu-node/Data sources A", "source", sources, 0, 0)
-	c.show("gpu-node/Schedulable node A", "", values{of: map[string]float64{"": 1 - cordoned}}, 0, 0)
+	c.show("gpu-node/Schedulable A", "", values{of: map[string]float64{"": 1 - cordoned}}, 0, 0)
 	zero := values{of: map[string]float64{"": 0}}
-	for _, tile := range []string{"Down", "Missing", "Unresolved", "Sum error"} { // all nodes respond now
+	for _, tile := range []string{"Down", "Missing", "Unresolved devices", "Error of sums"} { // all nodes respond now
 		c.show("gpu-exporter/"+tile+" A", "", zero, 0, 1e-9)
 	}
 	for _, none := range []string{"gpu-exporter/Containers using unallocated GPUs A", "gpu-exporter/Failed calls in range A",
-		"gpu-exporter/Implausible values in range A", "gpu-capacity/In 14 days A", "gpu-workload/Last termination reason A"} {
+		"gpu-exporter/Implausible values in range A", "gpu-capacity/Allocated in 14 days A", "gpu-workload/Last termination reason A"} {
 		c.show(none, "", values{}, 0, 0) // the fleet has none of it
 	}
 }
@@ -811,11 +811,11 @@ func unscripted() map[string]string {
 		"gpu-workload/XIDs of their GPUs A", "gpu-health/XID events A",
 		"gpu-health/XIDs by node A", "gpu-health/Memory errors by node A", "gpu-node/GPUs of the node J")
 	list("test/rules has the values of the record by hand", "gpu-sharing/Containers that use more than they requested ABCDEF",
-		"gpu-capacity/Underused workloads AB", "gpu-namespace/Workloads HI")
+		"gpu-capacity/Underused workloads AB", "gpu-namespace/Workloads HI", "gpu-workload/Busy, no work A")
 	list("the fleet has no series of processes and scrapes; TestDashboardsOnPrometheus has them", "gpu-exporter/Exporters CDEFG")
 	list("the fleet's histograms of driver calls are not scraped here", "gpu-exporter/Slowest calls AB")
 	list("of all workloads there are no others; TestWellUsedIsNoWaste chooses one", "gpu-workload/Others on their GPUs A")
-	list("over all GPUs it is no GPU's; gpu-node/Headroom has the same readings", "gpu-device/Headroom A")
+	list("over all GPUs it is no GPU's; gpu-node/Temperature margin has the same readings", "gpu-device/Temperature margin A")
 	return out
 }
 

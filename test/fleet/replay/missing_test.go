@@ -89,10 +89,10 @@ func TestEmptyPanelsOfFleets(t *testing.T) {
 		"demo": {fleet.Demo(1), anything, nil, nil},
 		"T4":   {pool(3), anything, []string{"Hopper or newer", "MIG devices"}, nil},
 		"MIG only": {pool(1), anything, []string{"measured activity", "Hopper or newer", "activity is not measured"},
-			map[string]float64{"gpu-fleet/Observed": 0, "gpu-fleet/Schedulable": 0, "gpu-fleet/Utilization": math.NaN()}},
+			map[string]float64{"gpu-fleet/Measured": 0, "gpu-fleet/Schedulable": 0, "gpu-fleet/Utilization": math.NaN()}},
 		"no kubelet": {fleet.Demo(1), func(name string) bool { return !allocations.MatchString(name) },
 			[]string{"known allocation", "pods with GPUs"}, map[string]float64{"gpu-fleet/Schedulable": math.NaN(),
-				"gpu-capacity/Schedulable": math.NaN(), "gpu-capacity/Max. block": math.NaN(), "gpu-sharing/Shared GPUs": math.NaN()}},
+				"gpu-capacity/Schedulable": math.NaN(), "gpu-capacity/Most on one node": math.NaN(), "gpu-sharing/Shared GPUs": math.NaN()}},
 		"no pods": {unallocated, anything, []string{"pods with GPUs", "MIG devices"},
 			map[string]float64{"gpu-fleet/Allocated": 0, "gpu-sharing/Shared GPUs": 0}},
 	} {

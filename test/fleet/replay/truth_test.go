@@ -343,7 +343,7 @@ func (c comparison) tiles(shown map[string]float64, truth *fleet.Truth, exact bo
 		near("gpu-namespace/Busy", float64(busy)/3600, 0.01)
 		near("gpu-fleet/GPUs", 16, 0)
 		near("gpu-capacity/GPUs", 16, 0)
-		near("gpu-fleet/Observed", 1, 0.001)
+		near("gpu-fleet/Measured", 1, 0.001)
 		near("gpu-fleet/Unhealthy", 0, 0)
 	} else {
 		near("gpu-fleet/GPUs", shown["gpu-capacity/GPUs"], 0)

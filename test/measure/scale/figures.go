@@ -125,15 +125,6 @@ func (f *Figures) add(s Step) {
 	slices.SortFunc(f.Steps, func(a, b Step) int { return cmp.Compare(a.Nodes, b.Nodes) })
 }
 
-// has reports whether a step was measured to its end.
-func (f *Figures) has(o options) bool {
-	done := func(s Step) bool { return s.Aborted == "" && s.Nodes == o.nodes && s.GPUs == o.nodes*o.gpus }
-	if o.servers > 1 {
-		return f.Several != nil && done(*f.Several)
-	}
-	return slices.ContainsFunc(f.Steps, done)
-}
-
 // Page renders docs/evidence/performance-fleet.md.
 func (f Figures) Page() (string, error) { return page.Render("scale", f) }
 

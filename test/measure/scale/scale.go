@@ -30,7 +30,6 @@ type plan struct {
 	periods      []time.Duration // of the steps; the last is that of all that follow
 	several      int             // servers of the last step; 1: no such step
 	severalNodes int
-	resume       bool
 	metrics      string // sizes of metrics to compare instead
 	before       string // revision to compare them with
 }
@@ -54,7 +53,6 @@ func Run(ctx context.Context, args []string) error {
 	f.DurationVar(&p.timeout, "timeout", 30*time.Second, "timeout of a query; Grafana's default is 30s")
 	f.DurationVar(&p.queriesFor, "queries-for", 15*time.Minute, "time for all queries of a step")
 	f.Float64Var(&p.memoryGiB, "memory", 18, "`GiB` of all Prometheus servers at which a step is aborted")
-	f.BoolVar(&p.resume, "continue", false, "skip the steps that docs/evidence/performance-fleet.json has")
 	f.StringVar(&p.metrics, "metrics", "", "compare these `sizes` of the exporter's metrics, separated by commas, on the first "+
 		"of --nodes, and measure nothing else")
 	f.StringVar(&p.before, "before", "", "compare them with the exporter and the rules of this git `revision`")
@@ -104,7 +102,7 @@ func (p *plan) parse(nodes, period string) (err error) {
 func (p *plan) run(ctx context.Context) error {
 	docs := filepath.Join(p.root, page.Dir)
 	var f Figures
-	if p.resume || p.metrics != "" {
+	if p.metrics != "" {
 		data, err := os.ReadFile(filepath.Join(docs, "performance-fleet.json"))
 		if err == nil {
 			err = json.Unmarshal(data, &f)
@@ -132,9 +130,6 @@ func (p *plan) run(ctx context.Context) error {
 			o.nodes, o.servers, o.split = p.sizes[i], 1, ""
 		} else if o.nodes, o.servers = p.severalNodes, p.several; p.several < 2 {
 			break
-		}
-		if f.has(o) {
-			continue
 		}
 		s, err := measure(ctx, o)
 		if err != nil {
