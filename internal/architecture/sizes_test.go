@@ -26,8 +26,8 @@ var sizes = []struct {
 	limit, goal int
 }{
 	{exporterLines, 34_400, 28_700},
-	{codeLines, 76_700, 65_000},
-	{testLines, 86_700, 75_000},
+	{codeLines, 76_760, 65_000},
+	{testLines, 86_740, 75_000},
 }
 
 // TestSizes prints the parts with -v.
