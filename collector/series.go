@@ -39,9 +39,7 @@ func (s *series) end() { s.order, s.now = s.now, s.order }
 // labels returns the exposed labels of a series, and whether it is the first with them in this reading.
 func (s *series) labels(values []string) (*labels, bool) {
 	l := s.find(values)
-	if at := slices.Index(s.order[s.next:], l); at >= 0 { // mostly 0; else some are gone
-		s.next += at + 1
-	}
+	s.next += slices.Index(s.order[s.next:], l) + 1 // mostly 1; more if some are gone, 0 if it is new
 	if l.shown.stood == s.building {
 		return nil, false
 	}
