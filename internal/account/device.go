@@ -324,10 +324,13 @@ func (p *part) publishCompute(clock float64, live bool) []gpu.Activity {
 // proportions count. A first reading, of the past, is dropped. complete has the models that leave out no process.
 func (c *device) weigh(f *gpu.Fast, first bool, complete map[string]bool) {
 	samples, ok := f.Processes.Get()
-	if !ok {
+	if c.weightsAge++; !ok {
+		if c.explained = (explained{}); c.weightsAge > 1 {
+			c.weights = c.weights[:0]
+		}
 		return
 	}
-	c.weighable, c.weightsAge = true, c.weightsAge+1
+	c.weighable = true
 	if !f.Busy.Present() || c.act.method != gpu.MethodRing {
 		c.explained = explained{} // there is nothing to compare with
 	} else {

@@ -106,6 +106,12 @@ func (s *Filter) Fast(f *gpu.Fast) {
 			return p.PID <= 0
 		}
 		f.Processes = gpu.Some(plausible(s, "process_utilization", samples, rejected))
+		for _, p := range samples {
+			if p.PID > 0 && !slices.ContainsFunc(f.Processes.Or(nil), func(kept gpu.ProcessSample) bool { return kept.PID == p.PID }) {
+				f.Processes = gpu.None[[]gpu.ProcessSample]() // it worked, and nobody knows how much: no proportion is known
+				break
+			}
+		}
 	}
 	s.gpm(&f.GPM, maxProfiled)
 	if len(f.Instances) > 0 {

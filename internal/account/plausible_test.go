@@ -16,7 +16,7 @@ func TestFilter(t *testing.T) {
 		MemoryTemperature: gpu.Some(gpu.Celsius(-300)), Utilization: gpu.Some(gpu.Utilization{GPU: 8083349.05}),
 		Limited:   map[gpu.LimitReason]gpu.Seconds{gpu.LimitThermal: -1, gpu.LimitBoard: 2},
 		Engines:   map[gpu.Engine]gpu.Ratio{gpu.EngineEncoder: 1.5, gpu.EngineDecoder: .5},
-		Processes: gpu.Some([]gpu.ProcessSample{{PID: 7, SM: 50}, {PID: 8, SM: 4294967295}, {PID: 0, SM: 5}}),
+		Processes: gpu.Some([]gpu.ProcessSample{{PID: 7, SM: 50}, {PID: 7, SM: 4294967295}, {PID: 0, SM: 5}}),
 		GPM:       gpu.Some(gpu.GPM{Window: time.Second, SMActive: gpu.Some(gpu.Ratio(1.01)), DRAMActive: gpu.Some(gpu.Ratio(7))}),
 		Instances: []gpu.InstanceFast{{GPM: gpu.Some(gpu.GPM{})}},
 	}

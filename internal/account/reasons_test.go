@@ -92,9 +92,9 @@ func TestSamplesOfTheReadingBefore(t *testing.T) {
 		was = got
 	}
 	closes(t, w, "A")
-	// The driver does not report them any more: the last ones are kept, and are no others'.
+	// The driver does not report them any more: the last ones are used once more as well, and are no others'.
 	a.hasWeights = false
-	w.step(2)
+	w.steps(3, 2)
 	value(t, "p", w.container("p", "A").Busy, was["p"]+2)
 }
 
