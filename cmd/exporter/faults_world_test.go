@@ -315,11 +315,23 @@ func (w *world) layUnscripted(r *rand.Rand) {
 			from := odd(storm.from + seconds(r, 0, 20))
 			f := fault{kind: unscripted[(besides*i+n+int(w.seed%1000))%len(unscripted)], dev: everyGPU,
 				span: span{from, min(odd(from+seconds(r, 12, 60)), storm.to)}}
-			if w.driven(f.from) {
+			for f.kind == "driver finds another GPU" && w.uncertain(f.from, f.from+90*time.Second) && f.from < storm.to {
+				f.from += 10 * time.Second
+			}
+			if w.driven(f.from) && f.from < storm.to {
 				w.add(r, &f)
 			}
 		}
 	}
+}
+
+// uncertain reports whether a driver could not change its GPUs then: it is loaded or unloaded otherwise, or a call keeps it. What the kernel
+// says of them while the machine sleeps is read when they are back, so that an address means another.
+func (w *world) uncertain(from, to time.Duration) bool {
+	return slices.ContainsFunc(w.drivers, func(d driverChange) bool { return from <= d.at && d.at <= to }) ||
+		slices.ContainsFunc(w.faults, func(f fault) bool {
+			return (f.kind == "call hangs" || f.kind == "suspend") && f.from <= to && f.to >= from
+		})
 }
 
 // hanging are calls of every poll group, and of what an inventory asks.
