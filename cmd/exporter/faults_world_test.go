@@ -325,8 +325,8 @@ func (w *world) layUnscripted(r *rand.Rand) {
 	}
 }
 
-// uncertain reports whether a driver could not change its GPUs then: it is loaded or unloaded otherwise, or a call keeps it. What the kernel
-// says of them while the machine sleeps is read when they are back, so that an address means another.
+// uncertain reports whether a driver could not change its GPUs then: it is loaded or unloaded otherwise, or a call keeps it. What the
+// kernel says of them while the machine sleeps is read when they are back, so that an address means another.
 func (w *world) uncertain(from, to time.Duration) bool {
 	return slices.ContainsFunc(w.drivers, func(d driverChange) bool { return from <= d.at && d.at <= to }) ||
 		slices.ContainsFunc(w.faults, func(f fault) bool {
