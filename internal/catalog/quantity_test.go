@@ -30,7 +30,7 @@ func TestQuantities(t *testing.T) {
 		}
 		colors[q.Color] = true
 		// WCAG 2.2, 1.4.11, on the panels of Grafana's dark theme (palette.gray10 of grafana-data, createColors.ts).
-		if c := (lab(t, q.Color, usual)[0]+16)/116; (c*c*c+0.05)/(0.0108+0.05) < 3 {
+		if c := (lab(t, q.Color, usual)[0] + 16) / 116; (c*c*c+0.05)/(0.0108+0.05) < 3 {
 			t.Errorf("%s: %s has less than three times the luminance of a dark panel", q.Word, q.Color)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/must"
@@ -108,5 +107,4 @@ func checkPages(t *testing.T, c dashboard.Client, w dashboard.Window, empty abse
 	if dir := filepath.Join(root, "bin", "endtoend"); os.MkdirAll(dir, 0o755) == nil {
 		_ = os.WriteFile(filepath.Join(dir, "pages.jsonl"), out, 0o644)
 	}
-	t.Logf("%d panels drawn in %d views", len(best), strings.Count(strings.Join(args, " "), "--view="))
 }
