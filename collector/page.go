@@ -32,8 +32,10 @@ func (c *Collector) WriteText(out io.Writer, openMetrics bool, more []*dto.Metri
 	upTo := func(name string) {
 		for len(more) > 0 && (name == "" || more[0].GetName() < name) {
 			var err error
-			p.piece, err = appendFamily(p.piece, openMetrics, more[0])
-			errs, more = append(errs, err), more[1:]
+			if p.piece, err = appendFamily(p.piece, openMetrics, more[0]); err != nil {
+				errs = append(errs, err)
+			}
+			more = more[1:]
 		}
 	}
 	err := c.each(func(r *row, s *series, view *gpu.View) error {

@@ -569,7 +569,10 @@ func TestGeometryWithoutPlace(t *testing.T) {
 
 func TestFew(t *testing.T) {
 	list := strings.Split("abcdefghi", "")
-	if got := units.Few(list[:8], 8) + "; " + units.Few(list, 8); got != "a, b, c, d, e, f, g, h; a, b, c, d, e, f, g, h and 1 more" {
+	if got := units.Few(list[:8], 8); got != "a, b, c, d, e, f, g, h" {
+		t.Error(got)
+	}
+	if got := units.Few(list, 8); got != "a, b, c, d, e, f, g, h and 1 more" {
 		t.Error(got)
 	}
 }

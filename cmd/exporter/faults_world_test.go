@@ -106,6 +106,7 @@ const (
 	tick      = fastPoll
 	recovery  = 90 * time.Second
 	calmAfter = recovery + 50*time.Second
+	exchange  = 90 * time.Second // how long another GPU is in the place of one
 )
 
 // kinds are dealt out as a deck, so that each comes as often as the others; which of them meet is left to chance. Some of
@@ -315,7 +316,7 @@ func (w *world) layUnscripted(r *rand.Rand) {
 			from := odd(storm.from + seconds(r, 0, 20))
 			f := fault{kind: unscripted[(besides*i+n+int(w.seed%1000))%len(unscripted)], dev: everyGPU,
 				span: span{from, min(odd(from+seconds(r, 12, 60)), storm.to)}}
-			for f.kind == "driver finds another GPU" && w.uncertain(f.from, f.from+90*time.Second) && f.from < storm.to {
+			for f.kind == "driver finds another GPU" && w.uncertain(f.from, f.from+exchange) && f.from < storm.to {
 				f.from += 10 * time.Second
 			}
 			if w.driven(f.from) && f.from < storm.to {
@@ -410,7 +411,7 @@ func (w *world) add(r *rand.Rand, f *fault) {
 		both("ComputeRunningProcesses = !NO_PERMISSION", "ComputeRunningProcesses = default")
 		both("ProcessUtilization = !NO_PERMISSION", "ProcessUtilization = default")
 	case "driver finds another GPU":
-		f.to = f.from + 90*time.Second
+		f.to = f.from + exchange
 		w.happens(f.from, "driver unload")
 		w.happens(f.from+10*time.Second, "driver load")
 		w.happens(f.to-10*time.Second, "driver unload")

@@ -3,7 +3,6 @@ package account
 import (
 	"cmp"
 	"slices"
-	"strings"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/gpu"
 )
@@ -243,7 +242,7 @@ func (l *Ledger) row(c *device, container gpu.Container) *row {
 	key := rowKey{c.id.UUID, l.named(c.id.UUID, container)}
 	r := l.rows[key]
 	if r == nil {
-		l.Host = l.Host && (strings.HasPrefix(container.Pod, "user/") || strings.HasPrefix(container.Pod, "systemd/"))
+		l.host = l.host && container.OfHost()
 		r = &row{key: key, ended: true, endedAt: l.clock, releasedAt: never, usedAt: never,
 			created: l.now.Add(-l.elapsed)} // what this poll adds was measured since the previous one
 		l.rows[key], l.order = r, nil

@@ -262,9 +262,7 @@ func (c *device) readInstances(f *gpu.Fast, l *Ledger, elapsed float64) (total i
 		total.busy += p.added.busy * p.share
 		total.observed += p.added.observed * p.share
 		longest = max(longest, p.added.observed)
-		if p.added.wasBusy {
-			total.wasBusy = true
-		}
+		total.wasBusy = total.wasBusy || p.added.wasBusy
 	}
 	// Instances without metrics are not observed; slices without instance cannot be busy.
 	if spare := c.parts[len(c.parts)-1]; spare.kind == spareSlices && longest > 0 {
@@ -324,14 +322,8 @@ func (p *part) publishCompute(clock float64, live bool) []gpu.Activity {
 // proportions count. A first reading, of the past, is dropped. complete has the models that leave out no process.
 func (c *device) weigh(f *gpu.Fast, first bool, complete map[string]bool) {
 	samples, ok := f.Processes.Get()
-	if c.weightsAge++; !ok {
-		if c.explained = (explained{}); c.weightsAge > 1 {
-			c.weights = c.weights[:0]
-		}
-		return
-	}
-	c.weighable = true
-	if !f.Busy.Present() || c.act.method != gpu.MethodRing {
+	c.weighable, c.weightsAge = c.weighable || ok, c.weightsAge+1
+	if !ok || !f.Busy.Present() || c.act.method != gpu.MethodRing {
 		c.explained = explained{} // there is nothing to compare with
 	} else {
 		c.explained.add(samples, c.act.rings[0].scratch, c.act.rings[0].limit(0))

@@ -15,7 +15,7 @@ func New(o Options) *Ledger {
 		alive: map[gpu.UUID][]*row{},
 		byGPU: map[gpu.UUID][]*gpu.Allocation{}, allocatedTo: map[gpu.Container]bool{},
 		xids: map[gpu.UUID]*xidCounts{}, pci: map[gpu.PCIAddress]gpu.UUID{}, aggregation: newAggregation(o.Accounts),
-		processLimit: o.Processes, complete: map[string]bool{}}
+		processLimit: o.Processes, host: o.Host, complete: map[string]bool{}}
 	if o.MaxLag > 0 {
 		l.maxLag = o.MaxLag.Seconds()
 	}
@@ -24,6 +24,9 @@ func New(o Options) *Ledger {
 
 // Filter returns the plausibility filter that every reading passes before Advance; it counts what it rejects.
 func (l *Ledger) Filter() *Filter { return &l.filter }
+
+// Host reports whether the host has the GPUs: nothing allocates them, and no container or job was found to use one.
+func (l *Ledger) Host() bool { return l.host }
 
 // Reopened is called when the driver's session is new: rings and counters may have restarted.
 func (l *Ledger) Reopened() {

@@ -98,19 +98,14 @@ func (s *Filter) Fast(f *gpu.Fast) {
 	}
 	if samples, ok := f.Processes.Get(); ok {
 		rejected := func(p gpu.ProcessSample) bool {
-			for _, v := range []float64{p.SM, p.Memory, p.Encoder, p.Decoder} {
-				if !(v >= 0 && v <= 100) {
-					return true
-				}
-			}
-			return p.PID <= 0
+			return p.PID <= 0 || !(min(p.SM, p.Memory, p.Encoder, p.Decoder) >= 0 && max(p.SM, p.Memory, p.Encoder, p.Decoder) <= 100)
 		}
-		f.Processes = gpu.Some(plausible(s, "process_utilization", samples, rejected))
-		for _, p := range samples {
-			if p.PID > 0 && !slices.ContainsFunc(f.Processes.Or(nil), func(kept gpu.ProcessSample) bool { return kept.PID == p.PID }) {
-				f.Processes = gpu.None[[]gpu.ProcessSample]() // it worked, and nobody knows how much: no proportion is known
-				break
-			}
+		kept := plausible(s, "process_utilization", samples, rejected)
+		f.Processes = gpu.Some(kept)
+		if len(kept) < len(samples) && slices.ContainsFunc(samples, func(p gpu.ProcessSample) bool {
+			return p.PID > 0 && !slices.ContainsFunc(kept, func(k gpu.ProcessSample) bool { return k.PID == p.PID })
+		}) {
+			f.Processes = gpu.None[[]gpu.ProcessSample]() // one worked, and nothing says how much: no proportion is known
 		}
 	}
 	s.gpm(&f.GPM, maxProfiled)

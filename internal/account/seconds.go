@@ -69,7 +69,7 @@ func (l *Ledger) addPartTime(c *device, p *part, elapsed float64) {
 	switch {
 	case p.unallocatedKnown:
 		unallocated = gpu.TimeUnallocated
-	case l.Host: // it has what nothing allocates
+	case l.host: // it has what nothing allocates
 		idle, gap := SplitUnused(rest*p.share, elapsed, l.clock-p.act.lastBusyAt)
 		c.seconds[gpu.TimeIdle] += idle
 		c.seconds[gpu.TimeGap] += gap

@@ -15,6 +15,8 @@ type Options struct {
 	Accounts int
 	// Processes is the maximum number of processes of a GPU that are published; 0: none.
 	Processes int
+	// Host: nothing allocates GPUs, the host has them.
+	Host bool
 }
 
 // Ledger holds every counter of one node. It is not safe for concurrent use; the goroutine that owns it may publish
@@ -22,7 +24,7 @@ type Options struct {
 type Ledger struct {
 	maxLag       float64
 	processLimit int
-	Host         bool    // nothing allocates GPUs: the host has them. False once a container or a job is found to use one
+	host         bool    // Options.Host, false once a container or a job is found to use a GPU
 	clock        float64 // seconds since the first poll
 	// before and now are the exporter's clock at the previous poll and at this one, elapsed is the time between them.
 	before, now time.Time

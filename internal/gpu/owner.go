@@ -16,6 +16,17 @@ type Container struct{ Namespace, Pod, Name string }
 // this name: a pod has a namespace, and outside Kubernetes Pod contains a slash.
 var OtherContainers = Container{Pod: "other"}
 
+// UnitPrefix and UserPrefix begin the Pod of what belongs to the host itself: a unit of systemd and a user's session.
+const (
+	UnitPrefix = "systemd/"
+	UserPrefix = "user/"
+)
+
+// OfHost reports whether the container is a unit or a user of the host.
+func (c Container) OfHost() bool {
+	return strings.HasPrefix(c.Pod, UnitPrefix) || strings.HasPrefix(c.Pod, UserPrefix)
+}
+
 // Compare orders containers by namespace, pod and name.
 func (c Container) Compare(d Container) int {
 	return cmp.Or(strings.Compare(c.Namespace, d.Namespace), strings.Compare(c.Pod, d.Pod), strings.Compare(c.Name, d.Name))

@@ -16,7 +16,8 @@ func (c *GPU) ensureLayout() error {
 		return nil
 	}
 	var to gpu.Slow
-	c.probing = true // until the first row of the poll group
+	c.probing = true
+	defer func() { c.probing = false }()
 	for _, read := range []func(*GPU, *gpu.Slow) nvml.Return{readMIGMode, readInstances} {
 		if ret := read(c, &to); whole(ret) != nil {
 			return fmt.Errorf("read the MIG layout of %s: %w (%s)", c, whole(ret), codeName(ret))

@@ -315,18 +315,14 @@ func (f *Finder) name(now, found time.Time, p Place) (gpu.Container, Owner) {
 			if !settled {
 				return gpu.Container{}, Unknown // until the next list, rather than two names one after the other
 			}
-			runtime := p.Runtime
-			if runtime == "" {
-				runtime = "container"
-			}
-			name = runtime + "/" + p.ContainerID[:12]
+			name = cmp.Or(p.Runtime, "container") + "/" + p.ContainerID[:12]
 		}
 	case p.SlurmJob != "":
 		name = "slurm/" + f.jobs.name(p.SlurmJob, now)
 	case p.Unit != "":
-		name = "systemd/" + p.Unit
+		name = gpu.UnitPrefix + p.Unit
 	case p.User != "":
-		name = "user/" + p.User
+		name = gpu.UserPrefix + p.User
 	default:
 		return gpu.Container{}, Host
 	}

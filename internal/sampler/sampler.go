@@ -29,10 +29,10 @@ func New(o Options) *Sampler {
 		o.Watch = time.Now
 	}
 	s := &Sampler{o: o, log: o.Logger, fast: o.Fast,
-		ledger: account.New(account.Options{MaxLag: max(5*time.Second, o.Fast*5/2), Accounts: o.Accounts, Processes: o.Processes}),
-		users:  account.Users{}, usersBefore: account.Users{}, resolved: map[int]bool{}, unsettled: map[int]time.Duration{},
+		ledger: account.New(account.Options{MaxLag: max(5*time.Second, o.Fast*5/2), Accounts: o.Accounts, Processes: o.Processes,
+			Host: o.Host}),
+		users: account.Users{}, usersBefore: account.Users{}, resolved: map[int]bool{}, unsettled: map[int]time.Duration{},
 		readings: make(chan *reading, 256), results: make(chan result, 1), changed: make(chan struct{}, 1)}
-	s.ledger.Host = o.Host
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

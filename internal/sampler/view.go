@@ -45,7 +45,7 @@ func (s *Sampler) publish() {
 	v := &gpu.View{
 		At: s.now, Node: s.o.Node,
 		Build: s.o.Build, System: s.session.system, Devices: s.devices(),
-		Ownership: s.allocations.Known, Host: s.ledger.Host, Containers: s.ledger.Containers(), Allocations: s.ledger.Allocations(),
+		Ownership: s.allocations.Known, Host: s.ledger.Host(), Containers: s.ledger.Containers(), Allocations: s.ledger.Allocations(),
 		Unresolved: inForce.Unresolved, Resources: inForce.Resources, Pods: inForce.Pods,
 		Accounts: gpu.Some(s.ledger.Accounts()),
 		Rejected: s.ledger.Rejected(), Panics: gpu.Some(s.panics.Load()),
