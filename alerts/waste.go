@@ -100,8 +100,9 @@ func waste() []Alert {
 				"fix or delete it."},
 		{Name: "GPUJobHung", Severity: Warning, Labels: []string{"namespace", "workload_type", "workload"}, For: minutes15,
 			Keep: minutes10, Expr: hung(), Dashboard: Dashboard{dashboardWorkload, []string{"namespace", "workload"}},
-			Parameters: []Parameter{number("before", 0.45, 0.05, 0.95, "activity from which it works, over what it reached in a tenth of the day before")},
-			Summary:    "A job is busy and does no work.",
+			Parameters: []Parameter{number("before", 0.45, 0.05, 0.95,
+				"activity from which it works, over what it reached in a tenth of the day before")},
+			Summary: "A job is busy and does no work.",
 			Description: "The kernels of " + value3 + " GPUs of {{ $labels.workload_type }} " +
 				"{{ $labels.namespace }}/{{ $labels.workload }} " +
 				"run all the time at low power, and no other GPU of it works: its ranks wait for each other, most likely in a hung " +

@@ -58,10 +58,11 @@ func workloadDashboard() Dashboard {
 					stat(3, "Energy", KWh, increase("gpu_container_energy_joules_total")+" / 3.6e6",
 						"Energy attributed to the pods in the selected time range.").ifUp(alive),
 					stat(3, "Busy, no work", Number, "count("+ofTheirGPUs("gpu:gpu_spinning:ratio5m{"+onNodes+"}", alive)+") or 0 * count("+
-						ofTheirGPUs("gpu_energy_joules_total{"+onNodes+"} and on (cluster, node, uuid) gpu_busy_seconds_total{"+onNodes+"}", alive)+
-						")", "Their GPUs that run kernels all the time at less than 40 % of the power limit, without tensor cores or "+
-						"memory active where that is measured: a kernel waits for other GPUs. All GPUs of a job: it hangs. N/A: no "+
-						"energy or busy time is measured.").at(base(Green), step(1, Amber)).ifUp(alive),
+						ofTheirGPUs("gpu_energy_joules_total{"+onNodes+"} and on (cluster, node, uuid) gpu_busy_seconds_total{"+onNodes+"}",
+							alive)+")",
+						"Their GPUs that run kernels all the time at less than 40 % of the power limit, without tensor cores or memory "+
+							"active where that is measured: a kernel waits for other GPUs. All GPUs of a job: it hangs. N/A: no energy "+
+							"or busy time is measured.").at(base(Green), step(1, Amber)).ifUp(alive),
 					stat(3, "Last busy", When, "1000 * "+once("max", "gpu_container_last_busy_timestamp_seconds"),
 						"Time at which any of the pods was last busy.").ifUp(alive)),
 			}},

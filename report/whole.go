@@ -119,8 +119,8 @@ func (r *reader) faults(ctx context.Context) (*faults, error) {
 // minutes are missing, in which it waits.
 func (r *reader) hung(ctx context.Context, found []*finding) error {
 	hours, list := map[loadKey]float64{}, map[string]float64{}
-	err := r.steps(ctx, r.q.By("max", r.q.Select(metric.Alerts, "alertname="+prom.Quote(metric.HungJob), `alertstate="firing"`), "namespace",
-		"workload_type", "workload"), r.all(), func(l prom.Labels) func(int, float64) {
+	err := r.steps(ctx, r.q.By("max", r.q.Select(metric.Alerts, "alertname="+prom.Quote(metric.HungJob), `alertstate="firing"`),
+		"namespace", "workload_type", "workload"), r.all(), func(l prom.Labels) func(int, float64) {
 		k := loadKey{l.Get(r.q.Cluster), l.Get("namespace"), l.Get("workload_type"), l.Get("workload"), ""}
 		return func(int, float64) { hours[k] += r.p.StepHours() }
 	})
@@ -135,8 +135,8 @@ func (r *reader) hung(ctx context.Context, found []*finding) error {
 		}
 	}
 	if len(list) > 0 {
-		r.note("hung_jobs", "Jobs hung, which counts as busy (alert %s: all of their GPUs ran a kernel and did no work. Before Hopper it is "+
-			"judged by power alone): %s.", metric.HungJob, units.Few(byValue(list), 8))
+		r.note("hung_jobs", "Jobs hung, which counts as busy (alert %s: all of their GPUs ran a kernel and did no work. Before Hopper it "+
+			"is judged by power alone): %s.", metric.HungJob, units.Few(byValue(list), 8))
 	}
 	return err
 }

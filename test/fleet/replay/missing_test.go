@@ -91,8 +91,9 @@ func TestEmptyPanelsOfFleets(t *testing.T) {
 		"MIG only": {pool(1), anything, []string{"measured activity", "Hopper or newer", "activity is not measured"},
 			map[string]float64{"gpu-fleet/Measured": 0, "gpu-fleet/Schedulable": 0, "gpu-fleet/Utilization": math.NaN()}},
 		"no kubelet": {fleet.Demo(1), func(name string) bool { return !allocations.MatchString(name) },
-			[]string{"known allocation", "pods with GPUs"}, map[string]float64{"gpu-fleet/Schedulable": math.NaN(),
-				"gpu-capacity/Schedulable": math.NaN(), "gpu-capacity/Most on one node": math.NaN(), "gpu-sharing/Shared GPUs": math.NaN()}},
+			[]string{"known allocation", "pods with GPUs"}, map[string]float64{
+				"gpu-fleet/Schedulable": math.NaN(), "gpu-capacity/Schedulable": math.NaN(),
+				"gpu-capacity/Most on one node": math.NaN(), "gpu-sharing/Shared GPUs": math.NaN()}},
 		"no pods": {unallocated, anything, []string{"pods with GPUs", "MIG devices"},
 			map[string]float64{"gpu-fleet/Allocated": 0, "gpu-sharing/Shared GPUs": 0}},
 	} {
