@@ -99,9 +99,10 @@ func (s *Sampler) takeEvents() {
 			continue
 		}
 		for _, t := range s.devs {
-			if t.id.UUID == e.GPU || t.id.PCI == e.PCI && e.PCI != "" {
+			// By address only without a UUID: by now another one may have it.
+			if t.id.UUID == e.GPU || t.id.PCI == e.PCI && e.PCI != "" && (e.GPU == "" || string(e.GPU) == string(e.PCI)) {
 				t.medium.due, t.slow.due = true, true
-				e.Container = s.containerOf(e, t)
+				e.GPU, e.Container = t.id.UUID, s.containerOf(e, t)
 			}
 		}
 		s.ledger.Event(e)

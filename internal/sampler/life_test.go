@@ -294,9 +294,11 @@ func TestReplacedGPUStartsAnew(t *testing.T) {
 				stays.id.PCI, leaves.id.PCI = leaves.id.PCI, stays.id.PCI
 			})
 			s.session.scanAt = 0
+			s.Event(gpu.XIDEvent{PCI: stays.id.PCI, XID: 31, Source: gpu.SourceKmsg}) // of the GPU that is found there now
 			v := s.step(3)
 			at := slices.IndexFunc(v.GPUs, func(g gpu.GPU) bool { return g.UUID == stays.id.UUID })
-			if len(v.GPUs) != 2 || at < 0 || v.GPUs[at].PCI != stays.id.PCI || v.GPUs[at].Activity.Busy.Or(0) < 10 {
+			if len(v.GPUs) != 2 || at < 0 || v.GPUs[at].PCI != stays.id.PCI || v.GPUs[at].Activity.Busy.Or(0) < 10 ||
+				!slices.ContainsFunc(v.GPUs[at].XIDs, func(x gpu.XIDCount) bool { return x.XID == 31 && x.Count == 1 }) {
 				t.Errorf("%d moved: %+v", i, v.GPUs)
 			}
 		})
