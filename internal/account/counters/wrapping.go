@@ -137,7 +137,8 @@ func (s *estimate) resolve(step, e float64) (added float64, ok bool) {
 	}
 	scale := 1.0
 	if s.scales.n >= len(s.scales.values)/2 {
-		if m := s.scales.quantile(0.5); !(math.Abs(m-1) <= sameScale) {
+		// A source that counts something else has one scale, periods that do not match have any.
+		if m := s.scales.quantile(0.5); !(math.Abs(m-1) <= sameScale) && s.scales.quantile(0.8) <= 1.1*s.scales.quantile(0.2) {
 			scale = m
 		}
 	}

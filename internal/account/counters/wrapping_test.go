@@ -78,6 +78,13 @@ func TestWrappingWatchesItsEstimates(t *testing.T) {
 	exact := func(v float64) float64 { return v }
 	times := func(k float64) func(float64) float64 { return func(v float64) float64 { return k * v } }
 	const kibi = 1.0 / 1024
+	steps, before := 0, 0.0 // at first, the rates are those of the period before
+	late := func(v float64) float64 {
+		if steps, v, before = steps+1, before, v; steps > 100 {
+			return before
+		}
+		return v
+	}
 	for _, tt := range []struct {
 		name      string
 		rate      func(i int) float64
@@ -100,6 +107,12 @@ func TestWrappingWatchesItsEstimates(t *testing.T) {
 		{"0, 5 GB/s", constant(5e9), times(0), nil, "gpm_mismatch", 0},
 		{"1 % off, 60 GB/s", constant(60e9), times(1.003), nil, "", 1e-9},
 		{"0, little traffic", constant(20e6), times(0), nil, "", 1e-9},
+		{"late, then exact", func(i int) float64 {
+			if i < 100 {
+				return 0.3e9 * float64(1+i%2)
+			}
+			return 5e9
+		}, late, nil, "", 1e-9},
 		{"sums decide", constant(60e9), times(1.03), exact, "", 1e-9},
 		{"sums decide, without rates", constant(60e9), nil, exact, "", 1e-9},
 		{"sums in KiB, rates decide", varied(60e9), exact, times(kibi), "", 1e-9},
