@@ -122,7 +122,7 @@ func TestAListOlderThanTheCheckpoint(t *testing.T) {
 	type poll struct{ pod, uid, named string }
 	named := func(pod string) string { return pod[:len("a/p-1/c")] }
 	p1, p2 := poll{first, "u1", "u1 " + named(first)}, poll{next, "u2", "u2 " + named(next)}
-	stale, fresh := poll{first, "u2", ""}, poll{next, "u2", ""}
+	stale, fresh, silence := poll{first, "u2", ""}, poll{next, "u2", ""}, poll{}
 	for _, c := range []struct {
 		name  string
 		polls []poll
@@ -134,7 +134,8 @@ func TestAListOlderThanTheCheckpoint(t *testing.T) {
 		{"in turn", []poll{{first, "u1", ""}, p1, fresh, p2, stale, fresh, stale, stale, stale, fresh, fresh, p2}},
 		{"an old list after none", []poll{{first, "u1", ""}, p1,
 			{gone, "u1", ""}, {gone, "u1", ""}, stale, stale, stale, fresh, fresh, p2}},
-		{"two pods of one name", append(append([]poll{{first, "u1", ""}, p1}, slices.Repeat([]poll{stale}, 30)...),
+		{"an old list after no response for long", []poll{{first, "u1", ""}, p1, silence, stale, stale, fresh, fresh, p2}},
+		{"two pods of one name", append(append([]poll{{first, "u1", ""}, p1}, slices.Repeat([]poll{stale}, 31)...),
 			poll{first, "u2", "u2 " + named(first)})},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -142,6 +143,10 @@ func TestAListOlderThanTheCheckpoint(t *testing.T) {
 			k := &fakeKubelet{}
 			m := now.withCheckpoint(k, l.path)
 			for i, p := range c.polls {
+				if p == silence {
+					now.advance(DefaultMaxAge)
+					continue
+				}
 				l.write(entry(p.uid, "c", "nvidia.com/gpu", GPUA, GPUA))
 				k.pods = pods(p.pod)
 				must.OK(t, m.Poll(t.Context()))

@@ -112,7 +112,13 @@ type pairing struct {
 // pkg/kubelet/cm/devicemanager/manager.go: allocateContainerResources), so at most one list is older than the file that
 // is read after it. Were it several, the UID of a pod that has the same devices would be paired with its predecessor.
 func (s *snapshot) settle(before *snapshot, confirmed map[gpu.PodName]pairing, now time.Time, maxAge time.Duration) {
-	maps.DeleteFunc(confirmed, func(_ gpu.PodName, p pairing) bool { return now.Sub(p.at) > maxAge })
+	maps.DeleteFunc(confirmed, func(pod gpu.PodName, p pairing) bool {
+		if before != nil && before.uids[pod] == p.uid {
+			confirmed[pod] = pairing{p.uid, now} // it held until the kubelet did not respond
+			return false
+		}
+		return now.Sub(p.at) > maxAge
+	})
 	owners := map[string]gpu.PodName{}
 	for pod, p := range confirmed {
 		owners[p.uid] = pod
