@@ -146,24 +146,21 @@ func TestAdvice(t *testing.T) {
 
 func adviceOn(t *testing.T, d *document.Document, workload string) document.Advice {
 	t.Helper()
-	for _, a := range d.Advice {
-		if a.Workload == workload {
-			return a
-		}
-	}
-	t.Fatalf("no advice on %s: %+v", workload, d.Workloads)
-	return document.Advice{}
+	return theAdvice(t, d, "on "+workload, func(a document.Advice) bool { return a.Workload == workload })
 }
 
 func ofCode(t *testing.T, d *document.Document, code string) document.Advice {
 	t.Helper()
-	for _, a := range d.Advice {
-		if a.Code == code {
-			return a
-		}
+	return theAdvice(t, d, code, func(a document.Advice) bool { return a.Code == code })
+}
+
+func theAdvice(t *testing.T, d *document.Document, what string, is func(document.Advice) bool) document.Advice {
+	t.Helper()
+	i := slices.IndexFunc(d.Advice, is)
+	if i < 0 {
+		t.Fatalf("no advice %s: %+v", what, d.Advice)
 	}
-	t.Fatalf("no advice %s: %+v", code, d.Advice)
-	return document.Advice{}
+	return d.Advice[i]
 }
 
 // The row of a workload that was busy to 90 % for four days and idle for six, with the validation of its release.

@@ -294,7 +294,7 @@ func (c *checker) learn() {
 	stale := now-c.kubeletWrong < 45*time.Second && c.kubeletWrong > 0
 	for _, p := range c.w.workloads {
 		k := c.pods[p]
-		if gap := c.at - c.before; gap > c.tick && now-k.supported < gap+acceptedFor+askEvery {
+		if gap := c.at - c.before; gap > c.tick && (p.listed.has(c.at) || now-k.supported < gap+acceptedFor+askEvery) {
 			k.amnesty += 13 // in a scenario pods change while the machine sleeps, and the driver's ring tells of the latest seconds
 			if gap > time.Minute {
 				k.supported = now // the program learns now only that the pod went
@@ -318,7 +318,9 @@ func (c *checker) learn() {
 		if p.runs.has(c.at) || from < to {
 			k.supported = now
 			if k.ran == 0 {
-				k.ran = now
+				if k.ran = now; !c.well(p.dev) {
+					k.slept += 13 // the first ring after a time without any tells of what was before
+				}
 			}
 		}
 		share := 1.0
@@ -709,7 +711,8 @@ func (c *checker) xids() {
 			kept = append(kept, x)
 			continue
 		}
-		if !c.well(x.dev) || c.at-c.takes < 3*tick { // the driver's events may be lost
+		// The driver's events may be lost, also between two sessions.
+		if !c.well(x.dev) || c.at-c.takes < 3*tick || c.sought == c.hands.awake() {
 			x.wrong = true
 		}
 		x.foreign = x.foreign || c.renews() && (x.dev == GPUFree || x.dev == GPUCalm && !c.moved())
@@ -738,6 +741,10 @@ func (c *checker) xids() {
 				young[[2]int{dev, x.code}] = true
 			}
 		}
+	}
+	for id, low := range c.low {
+		_, ok := c.now[key{family: "gpu_xid_events_total", dev: id[0], rest: "xid=" + strconv.Itoa(id[1]) + ","}]
+		c.expect(ok || low == 0 || !c.well(id[0]), "xid lost", "XID %d of GPU %d is absent, and at least %d were told", id[1], id[0], low)
 	}
 	for k, v := range c.now {
 		if k.family != "gpu_xid_events_total" || k.dev < 0 {

@@ -464,14 +464,20 @@ func (w *world) add(r *rand.Rand, f *fault) {
 // layXIDs writes events down: some at any time, many in storms of them.
 func (w *world) layXIDs(r *rand.Rand) {
 	codes := []int{13, 31, 48, 63, 79, 94, 119}
-	taken := map[[3]int]bool{} // two outcries of one code within seconds could not be told apart by anybody
-	add := func(x outcry) {
-		for near := -6; near <= 6; near++ {
-			if taken[[3]int{x.dev, x.code, int(x.at/time.Second) + near}] {
-				return
+	heard := func(at time.Duration) time.Duration {
+		for _, f := range w.faults {
+			if (f.kind == "suspend" || f.kind == "exporter stopped") && f.has(at) {
+				at = f.to
 			}
 		}
-		taken[[3]int{x.dev, x.code, int(x.at / time.Second)}] = true
+		return at
+	}
+	add := func(x outcry) {
+		if slices.ContainsFunc(w.xids, func(o outcry) bool {
+			return o.dev == x.dev && o.code == x.code && (heard(o.at)-heard(x.at)).Abs() <= 6*time.Second
+		}) {
+			return // two outcries of one code within seconds could not be told apart
+		}
 		for range x.nvml {
 			w.happens(x.at, "gpu %d xid %d", x.dev, x.code)
 		}

@@ -125,10 +125,8 @@ func (c *device) all(yield func(*part) bool) {
 // partOf returns the part with the UUID of a MIG device, nil if there is none.
 func (c *device) partOf(u gpu.UUID) *part {
 	for _, p := range c.parts {
-		if p.kind != migInstance {
-			continue
-		}
-		if p.instance.UUID == u || slices.ContainsFunc(p.instance.Compute, func(ci gpu.ComputeInstance) bool { return ci.UUID == u }) {
+		if p.kind == migInstance && (p.instance.UUID == u ||
+			slices.ContainsFunc(p.instance.Compute, func(ci gpu.ComputeInstance) bool { return ci.UUID == u })) {
 			return p
 		}
 	}
@@ -334,17 +332,16 @@ func (c *device) weigh(f *gpu.Fast, first bool, complete map[string]bool) {
 			c.hiddenUntil = c.clock + hiddenHold
 		}
 	}
-	replaced := false
 	for _, s := range samples {
 		if s.SM <= 0 || first {
 			continue
 		}
-		if !replaced {
-			c.weights, replaced, c.weightsAge = c.weights[:0], true, 0
+		if c.weightsAge > 0 {
+			c.weights, c.weightsAge = c.weights[:0], 0
 		}
 		c.weights = append(c.weights, processWeight{s.PID, s.SM})
 	}
-	if !replaced && c.weightsAge > 1 {
+	if c.weightsAge > 1 {
 		c.weights = c.weights[:0] // no samples for more than one reading: the old ones are void
 	}
 }

@@ -27,7 +27,7 @@ var sizes = []struct {
 }{
 	{exporterLines, 34_400, 28_700},
 	{codeLines, 76_760, 65_000},
-	{testLines, 86_760, 75_000},
+	{testLines, 86_800, 75_000},
 }
 
 // TestSizes prints the parts with -v.

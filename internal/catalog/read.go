@@ -112,17 +112,22 @@ func timestamp(emit gpuEmit, o gpu.Opt[time.Time], own ...string) {
 
 func unix(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
 
+// last reads the last reading of a poll group.
+func last[T any](reading func(*gpu.GPU) gpu.Opt[*T], read func(*T, gpuEmit)) func(*gpu.View, Emit) {
+	return availableGPUs(func(c *gpu.GPU, emit gpuEmit) {
+		if r, ok := reading(c).Get(); ok {
+			read(r, emit)
+		}
+	})
+}
+
 // fast, medium and slow read one value of the last reading of a poll group.
 func fast[T number](field func(*gpu.Fast) gpu.Opt[T]) func(*gpu.View, Emit) {
 	return fastGPU(func(f *gpu.Fast, emit gpuEmit) { opt(emit, field(f)) })
 }
 
 func fastGPU(read func(*gpu.Fast, gpuEmit)) func(*gpu.View, Emit) {
-	return availableGPUs(func(c *gpu.GPU, emit gpuEmit) {
-		if f, ok := c.Fast.Get(); ok {
-			read(f, emit)
-		}
-	})
+	return last(func(c *gpu.GPU) gpu.Opt[*gpu.Fast] { return c.Fast }, read)
 }
 
 func medium[T number](field func(*gpu.Medium) gpu.Opt[T]) func(*gpu.View, Emit) {
@@ -134,11 +139,7 @@ func mediumFlag(field func(*gpu.Medium) gpu.Opt[bool]) func(*gpu.View, Emit) {
 }
 
 func mediumGPU(read func(*gpu.Medium, gpuEmit)) func(*gpu.View, Emit) {
-	return availableGPUs(func(c *gpu.GPU, emit gpuEmit) {
-		if m, ok := c.Medium.Get(); ok {
-			read(m, emit)
-		}
-	})
+	return last(func(c *gpu.GPU) gpu.Opt[*gpu.Medium] { return c.Medium }, read)
 }
 
 func slow[T number](field func(*gpu.Slow) gpu.Opt[T]) func(*gpu.View, Emit) {
@@ -150,11 +151,7 @@ func slowFlag(field func(*gpu.Slow) gpu.Opt[bool]) func(*gpu.View, Emit) {
 }
 
 func slowGPU(read func(*gpu.Slow, gpuEmit)) func(*gpu.View, Emit) {
-	return availableGPUs(func(c *gpu.GPU, emit gpuEmit) {
-		if s, ok := c.Slow.Get(); ok {
-			read(s, emit)
-		}
-	})
+	return last(func(c *gpu.GPU) gpu.Opt[*gpu.Slow] { return c.Slow }, read)
 }
 
 // activityValue reads one value of what was summed for a GPU.

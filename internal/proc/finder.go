@@ -199,8 +199,7 @@ func (f *Finder) Find(pid int) (gpu.Container, Owner) {
 	reused := seen && (g.reused || e.start != "" && g.start != e.start || !ended && g.start != l.start) ||
 		!ended && e.start != "" && l.start != e.start
 	switch {
-	case !ended:
-	case reused:
+	case !ended, reused:
 	case e.start != "":
 		l, err = look{start: e.start}, nil // the last samples of a process that was known
 	case seen:
@@ -238,9 +237,8 @@ func (f *Finder) Find(pid int) (gpu.Container, Owner) {
 	f.entries[pid] = e
 	if reused {
 		f.watch.settle(pid)
-		return gpu.Container{}, Unknown
 	}
-	if moved {
+	if reused || moved {
 		return gpu.Container{}, Unknown
 	}
 	return e.container, e.owner
