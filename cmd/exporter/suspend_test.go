@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -67,4 +68,17 @@ func suspendedGPU(t *testing.T) {
 	if got := openFiles(t, os.Getpid(), dir); got != open || strings.Contains(st.page(), paused) {
 		t.Errorf("with power/control=on: open %q", got)
 	}
+	// Where that is asked for, a GPU without persistence mode is left alone while no program has it open.
+	refs := func(n int) {
+		must.OK(t, os.MkdirAll(filepath.Join(st.trees.Sysfs, "module/nvidia"), 0o755))
+		must.OK(t, os.WriteFile(filepath.Join(st.trees.Sysfs, "module/nvidia/refcnt"), fmt.Appendln(nil, n), 0o644))
+	}
+	st.close()
+	st.begin(st.control.Time, func(error) { t.Error("the program requests a re-execution") }, hooks{}, "--no-kubelet", "--suspend-unopened")
+	refs(2)
+	st.watched(34 * time.Second)
+	refs(0)
+	look(10*time.Minute, "")
+	refs(2)
+	look(20*time.Second, open)
 }

@@ -25,9 +25,9 @@ var sizes = []struct {
 	part        string
 	limit, goal int
 }{
-	{exporterLines, 34_400, 28_700},
-	{codeLines, 76_760, 65_000},
-	{testLines, 86_800, 75_000},
+	{exporterLines, 34_430, 28_700},
+	{codeLines, 76_795, 65_000},
+	{testLines, 86_850, 75_000},
 }
 
 // TestSizes prints the parts with -v.

@@ -4,6 +4,10 @@
 // so does the close of a GPU's last open file (nv.c, nv_stop_device). A GPU suspends after two idle checks 5 s apart
 // (dynamic-power.c); with coarse-grained management not while it is open (nv-priv.h). So NVML is shut down while idle GPUs are
 // still active, and initialized again after another program has resumed them.
+//
+// On request the same is done for GPUs without persistence mode, which the driver deinitializes when their last file is closed.
+// Each open file is a reference to the module (kernel-open/nvidia/nv.c, nvidia_fops; nv-frontend.c before 530), as each module
+// that uses it is.
 package suspend
 
 import (
@@ -13,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -34,9 +39,11 @@ const (
 )
 
 // New is this package as a part of the exporter.
-func New(*kingpin.Application) rooms.Part {
+func New(app *kingpin.Application) rooms.Part {
+	unopened := app.Flag("suspend-unopened", "Shut NVML down while no other program has a GPU open, so that the driver deinitializes "+
+		"GPUs without persistence mode; nothing is read of any GPU meanwhile.").Bool()
 	return rooms.Part{Open: func(p *rooms.Plan) (*rooms.Room, error) {
-		p.Sampler.Suspend = (&watcher{sysfs: p.Driver.SysfsRoot, procfs: p.Finder.Procfs, idle: minIdle,
+		p.Sampler.Suspend = (&watcher{sysfs: p.Driver.SysfsRoot, procfs: p.Finder.Procfs, idle: minIdle, unopened: *unopened,
 			reader: host.NewReader(cmp.Or(p.Deadline, time.Second))}).decide
 		return &rooms.Room{}, nil
 	}}
@@ -47,7 +54,8 @@ type watcher struct {
 	sysfs, procfs string
 	reader        *host.Reader
 	looked        time.Time
-	gpus          map[string]bool // the directories of those that may suspend
+	unopened      bool            // GPUs without persistence mode suspend when nothing has them open
+	gpus          map[string]bool // the directories of those that may suspend; true: which do when nothing has them open
 	closed        bool
 	suspended     bool          // a GPU was, since NVML was shut down
 	since         time.Time     // when it was shut down, or else when a GPU was last busy
@@ -58,11 +66,11 @@ type watcher struct {
 func (w *watcher) decide(v *gpu.View, now time.Time) (closed string, possible bool) {
 	if now.Sub(w.looked) >= lookEvery {
 		w.looked = now
-		w.look()
+		w.look(v)
 	}
 	var may, suspended []string
 	for _, dir := range slices.Sorted(maps.Keys(w.gpus)) {
-		if may = append(may, filepath.Base(dir)); isSuspended(dir) {
+		if may = append(may, filepath.Base(dir)); w.suspends(dir) {
 			suspended = append(suspended, filepath.Base(dir))
 		}
 	}
@@ -102,23 +110,42 @@ func (w *watcher) decide(v *gpu.View, now time.Time) (closed string, possible bo
 // look finds the GPUs of the driver that may suspend. The kernel allows it for each device (power/control), and the driver has to
 // manage it: a GPU has been suspended, or the driver reports it. That report does not resume a GPU (rm_get_power_info), but is
 // of the driver: it is read while the GPU is active.
-func (w *watcher) look() {
+func (w *watcher) look(v *gpu.View) {
 	dirs, _ := filepath.Glob(filepath.Join(w.sysfs, "bus/pci/drivers/nvidia/*:*"))
 	before := w.gpus
 	w.gpus = map[string]bool{}
 	for _, dir := range dirs {
+		if w.unopened && (w.closed && before[dir] || slices.ContainsFunc(v.GPUs, func(g gpu.GPU) bool {
+			slow, ok := g.Slow.Get()
+			return ok && string(g.PCI) == filepath.Base(dir) && slow.PersistenceMode == gpu.Some(false)
+		})) {
+			w.gpus[dir] = true
+			continue
+		}
 		if read(filepath.Join(dir, "power/control")) != "auto" {
 			continue
 		}
-		may, power := before[dir] || isSuspended(dir), filepath.Join(w.procfs, "driver/nvidia/gpus", filepath.Base(dir), "power")
+		_, known := before[dir]
+		may, power := known || isSuspended(dir), filepath.Join(w.procfs, "driver/nvidia/gpus", filepath.Base(dir), "power")
 		if !may {
 			report := func() (bool, error) { return strings.Contains(read(power), "Enabled ("), nil }
 			may, _ = host.Read(context.Background(), w.reader, power, report)
 		}
 		if may {
-			w.gpus[dir] = true
+			w.gpus[dir] = false
 		}
 	}
+}
+
+// suspends reports whether the GPU of a sysfs directory is suspended or about to be, or has no file open.
+func (w *watcher) suspends(dir string) bool {
+	if !w.gpus[dir] {
+		return isSuspended(dir)
+	}
+	module := filepath.Join(w.sysfs, "module/nvidia")
+	by, _ := os.ReadDir(filepath.Join(module, "holders")) // other modules
+	references, err := strconv.Atoi(read(filepath.Join(module, "refcnt")))
+	return err == nil && references <= len(by)
 }
 
 // isSuspended reports whether the GPU of a sysfs directory is suspended or about to be.

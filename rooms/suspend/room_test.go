@@ -87,3 +87,31 @@ func TestOthersUseIt(t *testing.T) {
 		}
 	}
 }
+
+// A GPU without persistence mode is left alone while no file of the driver is open, if that is asked for: two of the references are
+// those of other modules.
+func TestUnopened(t *testing.T) {
+	for _, asked := range []bool{false, true} {
+		n := newNode(t, "on", "active", "Not supported")
+		n.unopened, n.v.GPUs[0].PCI = asked, "0000:02:00.0"
+		n.set("../../../../module/nvidia/holders/nvidia_uvm", "")
+		n.set("../../../../module/nvidia/holders/nvidia_modeset", "")
+		for _, c := range []struct {
+			what, references string
+			persistence      gpu.Opt[bool]
+			d, want          time.Duration
+		}{
+			{"persistence mode", "12", gpu.Some(true), 10 * time.Minute, 0}, {"not read", "12", gpu.None[bool](), 10 * time.Minute, 0},
+			{"open here alone", "12", gpu.Some(false), 2 * time.Second, 2 * time.Second},
+			{"nothing has it open", "2", gpu.None[bool](), time.Hour, time.Hour}, {"a program opens it", "6", gpu.Some(false), minIdle, 0},
+			{"the program is idle", "6", gpu.Some(false), 10 * time.Minute, 4 * settle}, {"unknown", "", gpu.Some(false), time.Minute, 0},
+		} {
+			n.v.GPUs[0].Slow = gpu.Some(&gpu.Slow{PersistenceMode: c.persistence})
+			n.set("../../../../module/nvidia/refcnt", c.references)
+			closed, possible := n.after(c.d)
+			if want := map[bool]time.Duration{true: c.want}[asked]; closed != want {
+				t.Errorf("%s: closed for %s of %s, want %s, %v", c.what, closed, c.d, want, possible)
+			}
+		}
+	}
+}
