@@ -8,6 +8,7 @@ package main
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"flag"
 	"io"
 	"log"
@@ -33,6 +34,7 @@ var (
 	epoch    = flag.Int64("epoch", 0, "time of the image and its files, in seconds of Unix time")
 	base     = flag.String("base", "", "base image, or the directory of an OCI layout; scratch is the empty one; empty: the Dockerfile's")
 	runAs    = flag.String("user", "65534:65534", "user and group")
+	check    = flag.Bool("check", false, "only look whether the base image is there")
 	out      = flag.String("out", "bin/image", "directory of the OCI layout")
 )
 
@@ -48,9 +50,7 @@ func main() {
 	parsed := must(parser.Parse(bytes.NewReader(must(os.ReadFile("deploy/Dockerfile")))))
 	stages, _, err := instructions.Parse(parsed.AST, nil)
 	stage := must(stages, err)[len(stages)-1]
-	if *base == "" {
-		*base = stage.BaseName
-	}
+	*base = cmp.Or(*base, stage.BaseName)
 	index := v1.ImageIndex(empty.Index)
 	for _, arch := range flag.Args() {
 		platform := v1.Platform{OS: "linux", Architecture: arch}
@@ -59,11 +59,18 @@ func main() {
 			manifests := must(must(local.ImageIndex()).IndexManifest()).Manifests
 			image = must(local.Image(manifests[0].Digest))
 		} else if *base != "scratch" {
-			image = must(remote.Image(must(name.ParseReference(*base)), remote.WithPlatform(platform)))
+			image, err = remote.Image(must(name.ParseReference(*base)), remote.WithPlatform(platform))
+			if err != nil {
+				log.Fatalf("image: base image %s: %v; BASE= names another", *base, err)
+			}
 		}
-		image = build(image, arch, stage.Commands)
-		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image,
-			Descriptor: v1.Descriptor{Platform: &platform}})
+		if !*check {
+			index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: build(image, arch, stage.Commands),
+				Descriptor: v1.Descriptor{Platform: &platform}})
+		}
+	}
+	if *check {
+		return
 	}
 	must(0, os.RemoveAll(*out))
 	dir := must(layout.Write(*out, empty.Index))
