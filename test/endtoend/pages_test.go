@@ -25,9 +25,8 @@ var pageValues = map[string]dashboard.Values{
 // a line, cut titles and cells, tables wider than their panels, rows left out, and unknown values drawn as 0 % are errors; at 1280 px
 // tables may be scrolled sideways if their identity columns are first.
 //
-// The time until a page is drawn depends on what else the machine does, and on a machine whose processors others share too,
-// its processor time does: both are logged. With sixteen programs waiting for two processors it was 0.8 to 1.7 s; three
-// times that is an error. The queries and their answers depend on neither: at most 150 and 4 MB.
+// The time until a page is drawn depends on what else the machine does, and so does its processor time where others share
+// the processors: both are logged. The queries and their answers do not: at most 150 and 4 MB.
 func checkPages(t *testing.T, c dashboard.Client, w dashboard.Window, empty absent) {
 	t.Helper()
 	root, err := filepath.Abs(filepath.Join("..", ".."))
@@ -88,8 +87,8 @@ func checkPages(t *testing.T, c dashboard.Client, w dashboard.Window, empty abse
 	for uid, p := range costs {
 		t.Logf("%s: %.2f s after %.2f s of start, %.2f s of processor time, %d queries, %d bytes", uid, p.Wall, p.Start,
 			p.CPU, p.Queries, p.Bytes)
-		if p.CPU > 5 || p.Queries > 150 || p.Bytes > 4e6 {
-			t.Errorf("%s takes too long to draw: %+v", uid, p)
+		if p.Queries > 150 || p.Bytes > 4e6 {
+			t.Errorf("%s asks for too much: %+v", uid, p)
 		}
 	}
 	for key, p := range best {
