@@ -1,6 +1,7 @@
 package journal_test
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 	"time"
@@ -22,11 +23,16 @@ func TestRoundTrip(t *testing.T) {
 	w.Add(0, "nvmlDeviceGetUUID", nil, "SUCCESS", uuid("name of a person"), 0)
 	text, err := w.Bytes(journal.Header{Program: "p", Symbols: []string{"nvmlInit"}})
 	must.OK(t, err)
+	again, err := w.Bytes(journal.Header{Program: "p", Symbols: []string{"nvmlInit"}})
+	if err != nil || !bytes.Equal(again, text) {
+		t.Errorf("the second time it is %s, %v", again, err)
+	}
 	h, lines, err := playback.Parse(text)
 	if err != nil || h.Program != "p" || !strings.Contains(h.Note, "serial numbers of boards") || len(lines) != 5 {
 		t.Fatalf("%+v, %d lines, %v", h, len(lines), err)
 	}
-	if l := lines[0]; l.Seconds != 1.5 || *l.GPU != 2 || string(l.Value) != "345000" || l.Milliseconds != 3 {
+	if l := lines[0]; l.Call != "nvmlDeviceGetPowerUsage" || l.Seconds != 1.5 ||
+		*l.GPU != 2 || string(l.Value) != "345000" || l.Milliseconds != 3 {
 		t.Errorf("%+v", l)
 	}
 	if l := lines[1]; l.GPU != nil || l.Args[0] != 1 || l.Code != "NOT_SUPPORTED" || l.Value != nil {

@@ -81,9 +81,8 @@ func FuzzMask(f *testing.F) {
 		if out := m.Serial(serial); len(out) != len(serial) {
 			t.Errorf("%q is masked as %q", serial, out)
 		}
-		for of := range uint32(3) {
-			of++
-			if a, b := m.PID(of), m.PID(of); a != b || a < firstPID {
+		for _, of := range []uint32{0, 1, 2, 1 << 30, 1<<30 + 1} {
+			if a, b := m.PID(of), m.PID(of); a != b || (a == of) != (of == 0 || of > 1<<30) || a != of && a < firstPID {
 				t.Errorf("process %d is %d and %d", of, a, b)
 			}
 		}
