@@ -37,7 +37,8 @@ const (
 	wrap32 = 1 << 32
 	// leeway is added to the elapsed time for the plausibility of a step: the driver refreshes its counters at
 	// its own intervals.
-	leeway = 5.0
+	leeway  = 5.0
+	longest = 10 * 365 * 86400 // seconds for which no driver has been loaded: a first value has nothing before it
 )
 
 // Renewed reports whether the value that is to be added is the first in a session of the driver.
@@ -49,7 +50,7 @@ func (c *Counter) Renewed(session int) (is bool) {
 // Add applies a new value, elapsed seconds after the previous one, and returns the step. fresh is set if the driver's
 // session is new, so that a lower value is a restart. ok is false if the value is implausible; it is then ignored.
 func (c *Counter) Add(kind Kind, v, elapsed float64, fresh bool) (step float64, ok bool) {
-	if !(v >= 0) || math.IsInf(v, 1) {
+	if !(v >= 0) || math.IsInf(v, 1) || !c.Seen && v > kind.MaxRate*longest {
 		return 0, false
 	}
 	if !c.Seen {

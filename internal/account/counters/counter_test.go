@@ -20,6 +20,8 @@ func TestCounter(t *testing.T) {
 		total  float64
 	}{
 		{"first value is taken as it is", Energy, []value{{v: 5e9, step: 0, ok: true}}, 5e9},
+		{"a first value of centuries is garbage", Energy,
+			[]value{{v: 1 << 63 / 1e3}, {v: 1000, ok: true}, {v: 1100, elapsed: 2, step: 100, ok: true}}, 1100},
 		{"differences are added", Energy, []value{{v: 100, ok: true}, {v: 900, elapsed: 2, step: 800, ok: true}}, 900},
 		{"energy never wraps: it restarted", Energy,
 			[]value{{v: wrap32 - 10, ok: true}, {v: 500, elapsed: 2, step: 500, ok: true}}, wrap32 - 10 + 500},
