@@ -50,7 +50,7 @@ var parts = map[string]part{
 	"slices":    {flags: []string{"kubernetes.resource-slices"}, values: map[string]string{"kubernetes.resource-slices": "resourceSlices"}},
 	"slurm": {flags: []string{"slurm.job-mapping-dir", "slurm.job-numbers"},
 		values: map[string]string{"slurm.job-mapping-dir": "slurmJobMapping"}},
-	"suspend": {},
+	"suspend": {flags: []string{"suspend-unopened"}},
 	"visible": {flags: []string{"containers.visible"}, features: []string{"container_visible"},
 		values: map[string]string{"containers.visible": "containerVisible"}},
 }
