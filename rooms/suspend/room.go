@@ -5,9 +5,9 @@
 // (dynamic-power.c); with coarse-grained management not while it is open (nv-priv.h). So NVML is shut down while idle GPUs are
 // still active, and initialized again after another program has resumed them.
 //
-// On request the same is done for GPUs without persistence mode, which the driver deinitializes when their last file is closed.
-// Each open file is a reference to the module (kernel-open/nvidia/nv.c, nvidia_fops; nv-frontend.c before 530), as each module
-// that uses it is.
+// On request the same is done for other GPUs without persistence mode, which the driver deinitializes when their last file is
+// closed. An open file holds a reference to the module (open-gpu-kernel-modules: nvidia_fops in nv.c at 01db2841, nv-frontend.c at
+// 1739a20e), and so does each module that uses it, once (Linux at 01d5b167, kernel/module/main.c: ref_module).
 package suspend
 
 import (
@@ -115,24 +115,24 @@ func (w *watcher) look(v *gpu.View) {
 	before := w.gpus
 	w.gpus = map[string]bool{}
 	for _, dir := range dirs {
-		if w.unopened && (w.closed && before[dir] || slices.ContainsFunc(v.GPUs, func(g gpu.GPU) bool {
-			slow, ok := g.Slow.Get()
-			return ok && string(g.PCI) == filepath.Base(dir) && slow.PersistenceMode == gpu.Some(false)
-		})) {
-			w.gpus[dir] = true
-			continue
+		address := filepath.Base(dir)
+		unopened, known := before[dir]
+		may := false
+		if read(filepath.Join(dir, "power/control")) == "auto" {
+			if may = known && !unopened || isSuspended(dir); !may {
+				power := filepath.Join(w.procfs, "driver/nvidia/gpus", address, "power")
+				report := func() (bool, error) { return strings.Contains(read(power), "Enabled ("), nil }
+				may, _ = host.Read(context.Background(), w.reader, power, report)
+			}
 		}
-		if read(filepath.Join(dir, "power/control")) != "auto" {
-			continue
-		}
-		_, known := before[dir]
-		may, power := known || isSuspended(dir), filepath.Join(w.procfs, "driver/nvidia/gpus", filepath.Base(dir), "power")
-		if !may {
-			report := func() (bool, error) { return strings.Contains(read(power), "Enabled ("), nil }
-			may, _ = host.Read(context.Background(), w.reader, power, report)
-		}
-		if may {
+		switch {
+		case may:
 			w.gpus[dir] = false
+		case w.unopened && (w.closed && unopened || slices.ContainsFunc(v.GPUs, func(g gpu.GPU) bool {
+			slow, ok := g.Slow.Get()
+			return ok && string(g.PCI) == address && slow.PersistenceMode == gpu.Some(false)
+		})):
+			w.gpus[dir] = true
 		}
 	}
 }

@@ -91,6 +91,14 @@ func TestOthersUseIt(t *testing.T) {
 // A GPU without persistence mode is left alone while no file of the driver is open, if that is asked for: two of the references are
 // those of other modules.
 func TestUnopened(t *testing.T) {
+	// One with runtime power management suspends by that, whoever has it open.
+	laptop := newNode(t, "auto", "suspended", "?")
+	laptop.unopened, laptop.v.GPUs[0].PCI = true, "0000:01:00.0"
+	laptop.v.GPUs[0].Slow = gpu.Some(&gpu.Slow{PersistenceMode: gpu.Some(false)})
+	laptop.set("../../../../module/nvidia/refcnt", "6")
+	if closed, _ := laptop.after(time.Hour); closed != time.Hour {
+		t.Errorf("a suspended GPU that a program has open is resumed: closed for %s of an hour", closed)
+	}
 	for _, asked := range []bool{false, true} {
 		n := newNode(t, "on", "active", "Not supported")
 		n.unopened, n.v.GPUs[0].PCI = asked, "0000:02:00.0"
