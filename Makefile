@@ -100,7 +100,7 @@ hwcheck-bundle: ## make the hardware check in one file, for machines with nothin
 
 .PHONY: image
 image: ## make the container image in bin/image, an OCI layout, without a container runtime; ARCHS="amd64 arm64"
-	CHECK=--check deploy/image $(ARCHS)
+	deploy/image --check $(ARCHS)
 	deploy/build $(ARCHS)
 	deploy/notices
 	deploy/image $(ARCHS)

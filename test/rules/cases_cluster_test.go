@@ -341,7 +341,7 @@ func exporterCases(t *testing.T) map[string][]testCase {
 				gpu_exporter_build_info{node="n1",version="1",revision="r",goversion="go"} 1x30`, checks: "20m -"},
 			{name: "no kube-state-metrics", series: `gpu_exporter_build_info{node="n1",version="1",revision="r",goversion="go"} 1x30`,
 				checks: "20m -"},
-			// Its last relabeling of samples sets the label to the monitor's namespace: prometheus-operator 39bdf1c0,
+			// The operator's last relabeling of samples sets the label to the monitor's namespace: prometheus-operator 39bdf1c0,
 			// pkg/prometheus/testdata/EnforcedNamespaceLabelPodMonitor_Expected.golden.
 			{name: "an enforced namespace", series: `gpu_container_allocation_ratio{$A,namespace="monitoring",pod="p-0",$WHOLE} 1x40
 				gpu_container_allocation_ratio{$A,namespace="monitoring",pod="q-0",$WHOLE} 1x40
