@@ -143,6 +143,7 @@ func (c *checker) step(active []fault) {
 	}
 	if c.has("network cuts") && c.round%5 == 0 {
 		c.cuts()
+		c.read() // what its poll has read is of this moment
 	}
 	for k, v := range c.now {
 		c.last[k] = v

@@ -303,6 +303,23 @@ func TestWhatAHungJobReturns(t *testing.T) {
 			t.Errorf("power %v", f.Power)
 		}
 	})
+	// The same where the process was stopped meanwhile, so that nothing saw it hang.
+	d = newFake(t, 1)
+	bubble(t, d, Options{Bound: 1}, func(s *stand) {
+		s.step(2)
+		hang := make(chan struct{})
+		d.with(func() { d.devs[0].hang = hang })
+		s.step(1)
+		before := s.devs[0].fast.at
+		time.Sleep(90 * second)
+		d.with(func() { d.devs[0].hang = nil })
+		close(hang)
+		synctest.Wait()
+		s.drain()
+		if c := s.devs[0]; c.pending || !c.fast.at.Equal(before) || c.freshFast || !c.medium.due || !c.slow.due {
+			t.Errorf("after a stop: %+v", c)
+		}
+	})
 	// An error counts all the same: that of one poll group, and that of the GPU.
 	d = newFake(t, 1)
 	bubble(t, d, Options{}, func(s *stand) {

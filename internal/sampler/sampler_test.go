@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -382,10 +383,12 @@ func TestPanicCostsItsGPU(t *testing.T) {
 // result of one that hung is received in the poll in which it returns.
 func TestHungByATest(t *testing.T) {
 	hanging := 0
+	var waited atomic.Int64
 	d := newFake(t, 2)
-	bubble(t, d, Options{Deadline: time.Second, Hung: func(calls int) <-chan time.Time {
+	bubble(t, d, Options{Deadline: time.Second, Watch: func() time.Time { return time.Time{}.Add(time.Duration(waited.Load())) }, Hung: func(calls int) <-chan time.Time {
 		c := make(chan time.Time)
 		if calls == hanging {
+			waited.Add(int64(time.Second))
 			close(c)
 		}
 		return c
