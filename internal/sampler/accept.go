@@ -15,12 +15,8 @@ const maxFailures = 3
 // accept applies the result of a job, however late.
 func (s *Sampler) accept(a *reading) {
 	t := a.dev
-	var took time.Duration
-	for _, d := range a.durations {
-		took += d
-	}
-	// A process that was stopped meanwhile has not seen it hang, and yet read its memory and processes at different times.
-	if t.hung || took >= s.o.Deadline {
+	// A process that was stopped meanwhile has not seen it hang, and yet read memory and processes at different times.
+	if t.hung || slices.Max(a.durations[:]) >= s.o.Deadline {
 		s.log.Info("hung driver call returned", "gpu", t.id.UUID, "after", s.o.Watch().Sub(t.started).Round(time.Second))
 		t.medium.due, t.slow.due = true, true // their values expired meanwhile
 		for i, err := range a.errs {
