@@ -149,3 +149,14 @@ func TestReasonsOfEmptyPanels(t *testing.T) {
 		t.Errorf("there is no panel %s", name)
 	}
 }
+
+// everyPanel calls f for each panel in the order of the dashboard, which is the order of the ids.
+func (b Dashboard) everyPanel(f func(Panel)) {
+	for _, r := range b.Rows {
+		for _, l := range r.Lines {
+			for _, p := range l.Panels {
+				f(p)
+			}
+		}
+	}
+}

@@ -66,17 +66,6 @@ func (b Dashboard) Without(titles ...string) Dashboard {
 	return b
 }
 
-// everyPanel calls f for each panel in the order of the dashboard, which is the order of the ids.
-func (b Dashboard) everyPanel(f func(Panel)) {
-	for _, r := range b.Rows {
-		for _, l := range r.Lines {
-			for _, p := range l.Panels {
-				f(p)
-			}
-		}
-	}
-}
-
 func (b Dashboard) has(variable string) bool {
 	return slices.ContainsFunc(b.Vars, func(v Variable) bool { return v.Name == variable })
 }

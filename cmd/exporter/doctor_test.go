@@ -119,6 +119,7 @@ func TestStatus(t *testing.T) {
 			"GPUs       2 GPUs on the PCI bus of test-node, none readable: ",
 			"; which GPUs ml/train-0/main has could not",
 			"Used       Unknown: ", "Health     2 of 2 GPUs not healthy: "}},
+		"no GPU": {"scenario 1\ntitle \"none\"\nsymbols R580\n", "", ".not-there", []string{"GPUs       No GPU was found", "Allocated  Unknown: ", "Health     Unknown: "}},
 		"lost and misused": {twoGPUs + load + "at 0s gpu 1 lose\n", "pod a/b container c pids=5000\n", "",
 			[]string{"; 1 cannot be read.\n", "a/b/c uses the GPU, which is not allocated to it",
 				"Health     1 of 2 GPUs not healthy: GPU 1 lost"}},

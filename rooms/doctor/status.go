@@ -138,6 +138,9 @@ func (d report) ofAllocation() sentence {
 			return sentence{"Allocated", severityWarning, text + "; which GPUs " + c + " has could not be resolved."}
 		}
 	}
+	if len(d.GPUs) == 0 {
+		return sentence{"Allocated", severityError, "Unknown: no GPU was found."}
+	}
 	if unknown > 0 {
 		return sentence{"Allocated", severityWarning, fmt.Sprintf("%s; of %d this is unknown.", text, unknown)}
 	}

@@ -191,15 +191,6 @@ func (c *Call) Suffix() string {
 	return c.Function
 }
 
-// Symbols are the functions of which go-nvml calls the first that the library has.
-func (c *Call) Symbols() []string {
-	var list []string
-	for v := c.Newest; v > 1; v-- {
-		list = append(list, c.Function+"_v"+string(rune('0'+v)))
-	}
-	return append(list, c.Function)
-}
-
 // GoMethods are the methods of go-nvml, as "Type.Method".
 func (c *Call) GoMethods() []string {
 	switch {

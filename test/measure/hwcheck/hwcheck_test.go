@@ -284,14 +284,17 @@ func TestStages(t *testing.T) {
 	}
 	hot := func(c device) { c["power.draw when hot"] = "90.00" }
 	twoGPUs := func(c device) { c["second"] = "GPU-5a0e1101-8c1d-4e6b-9d10-000000000001" }
+	const volatile = "  PersistenceMode = 0\n"
+	unkept := func(c device) { c["persistence_mode"] = "Disabled" }
 	loaded := func(c device) { c["utilization.gpu"], c["utilization.memory"] = "30", "6" }
 	rows := []struct {
 		name, only, scenario string
 		edit                 func(c device)
 		listings             listings
-		load                 string // environment of the load
-		private              bool   // the driver works for root with capabilities alone
-		power                string // the file that has the active time of a GPU that may suspend
+		load                 string   // environment of the load
+		private              bool     // the driver works for root with capabilities alone
+		power                string   // the file that has the active time of a GPU that may suspend
+		references           []string // of the kernel module, in turn
 		flags                []string
 		want                 []string
 		may                  []string // fail too where polls are late
@@ -384,6 +387,9 @@ func TestStages(t *testing.T) {
 			want: []string{"ioctls per driver call", "launch of an empty kernel, p50", "launch of an empty kernel, p99",
 				"launch of an empty kernel, p99.9", "power of the idle GPU"}},
 		{name: "suspended", only: "suspend", scenario: h100, power: "/dev/null"},
+		{name: "unopened", only: "suspend", scenario: h100 + volatile, edit: unkept, references: []string{"0"}},
+		{name: "opened", only: "suspend", scenario: h100 + volatile, edit: unkept, references: []string{"0", "2"},
+			want: []string{"suspended GPU"}},
 		{name: "resumed", only: "suspend", scenario: h100, power: "/proc/uptime", want: []string{"suspended GPU"}},
 		{name: "MIG", only: "mig", scenario: h100 + instance + oneLeft, listings: migListings, edit: partitioned,
 			flags: []string{"--change-mig"}},
@@ -427,6 +433,25 @@ func TestStages(t *testing.T) {
 				must.OK(t, errors.Join(os.WriteFile(filepath.Join(power, "control"), []byte("auto"), 0o600),
 					os.WriteFile(filepath.Join(power, "runtime_status"), []byte("suspended"), 0o600),
 					os.Symlink(row.power, filepath.Join(power, "runtime_active_time"))))
+			}
+			if len(row.references) > 0 {
+				file := filepath.Join(n.dir, "sys/module/nvidia/refcnt")
+				set := func(i int) error {
+					return errors.Join(os.WriteFile(file+".new", []byte(row.references[i%len(row.references)]), 0o600), os.Rename(file+".new", file))
+				}
+				must.OK(t, errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), set(0)))
+				go func() {
+					tick := time.NewTicker(time.Second)
+					defer tick.Stop()
+					for i := 1; ; i++ {
+						select {
+						case <-t.Context().Done():
+							return
+						case <-tick.C:
+							_ = set(i)
+						}
+					}
+				}()
 			}
 			if row.private {
 				path := filepath.Join(n.dir, "scenario.flat")

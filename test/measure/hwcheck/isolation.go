@@ -56,8 +56,7 @@ func allIsolations() []isolation {
 }
 
 func (c config) hostPath(path string) string { return filepath.Join(c.host, path) }
-
-func (c config) has(path string) bool { _, err := os.Stat(c.hostPath(path)); return err == nil }
+func (c config) has(path string) bool        { _, err := os.Stat(c.hostPath(path)); return err == nil }
 
 func (c config) contains(path, text string) bool {
 	data, err := os.ReadFile(c.hostPath(path))
