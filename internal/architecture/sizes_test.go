@@ -27,7 +27,7 @@ var sizes = []struct {
 }{
 	{exporterLines, 34_430, 28_700},
 	{codeLines, 76_795, 65_000},
-	{testLines, 87_280, 75_000},
+	{testLines, 87_730, 75_000},
 }
 
 // TestSizes prints the parts with -v.

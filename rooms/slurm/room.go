@@ -28,7 +28,7 @@ func New(flags *kingpin.Application) rooms.Part {
 			jobs := Open(Options{Dir: dir, Timeout: p.Deadline, MaxAge: p.MaxAge, Logger: p.Logger, Clock: p.Clock})
 			p.Finder.Slurm = true
 			p.Sampler.Resolver = allocations{p.Sampler.Resolver, jobs}
-			r.Loops = []func(context.Context){rooms.Repeat(p.KubeletPoll, jobs.Poll)}
+			r.Loops = []func(context.Context){rooms.Repeat(min(p.KubeletPoll, p.Fast), jobs.Poll)}
 			r.Polls = []func(context.Context){jobs.Poll}
 		}
 		p.Finder.JobNumbers = numbers
