@@ -28,12 +28,13 @@ type cluster struct {
 	*plane
 	nodes []*node
 	tools string // directory of kubectl and helm
-	// commands are those of docs/install.md that are marked as run in a cluster, and whether they were.
+	// commands are those of a page of docs/ that are marked as run in a cluster, and whether they were.
+	page     string
 	commands map[string]bool
 }
 
-// all programs of Kubernetes run on this machine: the control plane, a scheduler, and two nodes.
-func startCluster(t *testing.T) *cluster {
+// startCluster runs all programs of Kubernetes on this machine: the control plane, a scheduler, and two nodes.
+func startCluster(t *testing.T, page string) *cluster {
 	t.Helper()
 	needs(t)
 	dir, err := os.MkdirTemp("", "gpux")
@@ -60,8 +61,8 @@ func startCluster(t *testing.T) *cluster {
 		"--leader-elect=false", "--secure-port=0")
 	noErr(t, err)
 	t.Cleanup(scheduler.stop)
-	c := &cluster{plane: p, tools: filepath.Join(dir, "tools"), commands: map[string]bool{}}
-	text, err := os.ReadFile(filepath.Join(repository(), "docs", "install.md"))
+	c := &cluster{plane: p, page: page, tools: filepath.Join(dir, "tools"), commands: map[string]bool{}}
+	text, err := os.ReadFile(filepath.Join(repository(), "docs", page))
 	noErr(t, err)
 	for _, m := range regexp.MustCompile("(?s)<!-- run in a cluster -->\n```sh\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
 		c.commands[m[1]] = false
@@ -78,7 +79,7 @@ func startCluster(t *testing.T) *cluster {
 	return c
 }
 
-// documented returns the commands of docs/install.md that begin so, as written.
+// documented returns the commands of the page that begin so, as written.
 func (c *cluster) documented(t *testing.T, begins string) string {
 	t.Helper()
 	for text := range c.commands {
@@ -87,7 +88,7 @@ func (c *cluster) documented(t *testing.T, begins string) string {
 			return text
 		}
 	}
-	t.Fatalf("docs/install.md has no commands marked as run in a cluster that begin with %q", begins)
+	t.Fatalf("docs/%s has no commands marked as run in a cluster that begin with %q", c.page, begins)
 	return ""
 }
 
@@ -225,7 +226,7 @@ func (c *cluster) running(t *testing.T) {
 // TestCluster installs the exporter as documented, on two nodes, and compares what it exports after each step with the kubelets and the
 // API server. Every page in between is compared as well.
 func TestCluster(t *testing.T) {
-	c := startCluster(t)
+	c := startCluster(t, "install.md")
 	one, two := c.nodes[0], c.nodes[1]
 
 	// docs/install.md, Kubernetes.

@@ -78,20 +78,22 @@ func images(t *testing.T, dir string) []string {
 	for _, l := range libraries {
 		files[l] = l
 	}
-	box := filepath.Join(dir, "box")
+	box, their, ours, root := filepath.Join(dir, "box"), filepath.Join(dir, "their"), filepath.Join(dir, "ours"), filepath.Join(dir, "root")
 	ociLayout(t, box, boxImage, files, map[string]any{"Entrypoint": []string{"/bin/sleep", "1000000"},
 		"Env": []string{"PATH=/usr/local/bin:/bin", "FAKENVML_SCENARIO=" + driverDir + "/scenario.flat",
-			"FAKENVML_CONTROL=" + driverDir + "/scenario.control"}})
-	ours := filepath.Join(dir, "ours")
+			"FAKENVML_CONTROL=" + driverDir + "/scenario.control", "FAKENVML_DEV=" + driverDir + "/dev"}})
+	ociLayout(t, their, theirImage, files, map[string]any{"Entrypoint": []string{"/bin/busybox", "httpd", "-f", "-p", "9400", "-h",
+		driverDir + "/theirs"}})
 	cmd := exec.Command("bash", "-c", "deploy/build && deploy/notices && "+
 		"go -C tools/release build -trimpath -o ../../bin/mkimage ./image && "+
-		"bin/mkimage --version="+docsImage+" --base="+box+" --out="+ours+" amd64")
+		"bin/mkimage --version="+docsImage+" --base="+box+" --out="+ours+" amd64 && "+
+		"bin/mkimage --version="+rootImage+" --user=0:0 --base="+box+" --out="+root+" amd64")
 	cmd.Dir = repository()
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build our image: %v\n%s", err, out)
 	}
 	var out []string
-	for _, layout := range []string{box, ours} {
+	for _, layout := range []string{box, their, ours, root} {
 		must(t, "tar", "-C", layout, "-cf", layout+".tar", ".")
 		out = append(out, layout+".tar")
 	}

@@ -27,7 +27,7 @@ const (
 
 // nodePrograms are the programs of Debian that a node needs, and the packages that have them.
 var nodePrograms = map[string]string{"containerd": "containerd", "ctr": "containerd", "runc": "runc", "ip": "iproute2",
-	"nsenter": "util-linux", "unshare": "util-linux", "/bin/busybox": "busybox-static",
+	"nsenter": "util-linux", "unshare": "util-linux", "fuser": "psmisc", "pgrep": "procps", "/bin/busybox": "busybox-static",
 	"/usr/lib/cni/bridge":     "containernetworking-plugins",
 	"/usr/lib/cni/host-local": "containernetworking-plugins"}
 
@@ -103,6 +103,7 @@ type node struct {
 	assigned sync.Map // UUID that HAMi's scheduler has assigned, by namespace/pod
 	mutex    sync.Mutex
 	url      string // of the exporter
+	path     string // of its page; empty: /metrics
 }
 
 func (n *node) root(path string) string { return filepath.Join(n.dir, "root", path) }

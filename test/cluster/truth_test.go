@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -144,14 +145,14 @@ func labels(m *dto.Metric) map[string]string {
 // exported scrapes the exporter of a node.
 func (n *node) exported(ctx context.Context) (*page, error) {
 	n.mutex.Lock()
-	url := n.url
+	url, path := n.url, cmp.Or(n.path, "/metrics")
 	n.mutex.Unlock()
 	if url == "" {
 		return nil, errors.New("no exporter runs")
 	}
 	ctx, stop := context.WithTimeout(ctx, 5*time.Second)
 	defer stop()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/metrics", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+path, nil)
 	if err != nil {
 		return nil, err
 	}

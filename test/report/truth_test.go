@@ -97,7 +97,7 @@ func TestTruth(t *testing.T) {
 		rules          bool
 		length, step   time.Duration
 	}
-	scenes := []scene{{4711, false, false, true, 8 * day, 30 * time.Second}, {815, true, true, false, 6 * day, time.Minute}}
+	scenes := []scene{{4711, false, false, true, 8 * day, time.Minute}, {815, true, true, false, 6 * day, time.Minute}}
 	if *seeds != "" {
 		scenes = nil
 		for s := range strings.SplitSeq(*seeds, ",") {
