@@ -169,7 +169,6 @@ func (p Panel) to(links ...Link) Panel { p.links = append(slices.Clone(p.links),
 // presence has data, the value is the sentinel that is shown as N/A; where both are empty, so is the panel.
 func (p Panel) ifUp(presence string) Panel {
 	p.queries = slices.Clone(p.queries)
-	p.help += " Switch: " + switches(p.queries[0].Expr) + "."
 	// Without labels on both sides, or both would be shown.
 	p.queries[0].Expr = "max(" + p.queries[0].Expr + ") or (0 * max(" + presence + ") - 1)"
 	return p.mapped(Mapping{Value: "-1", Text: "N/A", Color: Gray})

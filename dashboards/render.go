@@ -156,6 +156,7 @@ func (b Dashboard) renderPanel(p placedPanel, all []Dashboard) (dashboard.Panel,
 	out.PluginVersion, out.GridPos = new(pluginVersion), gridPos(p.at)
 	out.RepeatDirection = nil
 	if p.kind != kindText {
+		*out.Description += p.hint(p.kind == kindStat, " Switch: %s.")
 		out.Datasource = datasource()
 		out.Interval = new(minInterval)
 		if p.points > 0 {
@@ -253,7 +254,7 @@ func (p Panel) defaults() dashboard.FieldConfig {
 		f.Decimals = new(float64(p.decimals))
 	}
 	f.Links = dataLinks(p.links, p.kind)
-	f.NoValue = new(p.emptyReason())
+	f.NoValue = new(p.emptyNeeds() + p.hint(p.kind != kindStat, " (switch: %s)"))
 	f.Color = &dashboard.FieldColor{Mode: dashboard.FieldColorModeIdThresholds}
 	if p.kind == kindSeries {
 		f.Color.Mode = dashboard.FieldColorModeIdPaletteClassic
@@ -329,12 +330,12 @@ func switches(expr string) string {
 	return strings.Join(slices.Sorted(maps.Keys(found)), ", ")
 }
 
-// emptyReason is what the panel shows without data: what its query needs, and the switches of its metrics.
-func (p Panel) emptyReason() string {
-	if s := switches(p.allQueries()[0].Expr); s != "" {
-		return p.emptyNeeds() + " (switch: " + s + ")"
+// hint names the switches of the metrics of an empty panel. A tile has them in its description: Grafana shrinks a text until it fits.
+func (p Panel) hint(here bool, format string) string {
+	if s := switches(p.allQueries()[0].Expr); here && s != "" {
+		return fmt.Sprintf(format, s)
 	}
-	return p.emptyNeeds()
+	return ""
 }
 
 // emptyNeeds is what the query needs. What is missing is unknown here: it names all.

@@ -121,11 +121,12 @@ func TestEachGroupOffSaysWhich(t *testing.T) {
 			}
 			var empty groups
 			text := p.FieldConfig.Defaults.NoValue
+			if p.Type == "stat" {
+				text = p.Description
+			}
 			for i, target := range p.Targets {
 				expr := target.Expr
-				if value, _, ok := strings.Cut(expr, " or (0 * max("); ok { // it shows N/A
-					expr, text = value, p.Description
-				}
+				expr, _, _ = strings.Cut(expr, " or (0 * max(") // it shows N/A
 				of, _ := need.of(t, expr, nil)
 				if i == 0 {
 					empty = of
