@@ -26,7 +26,7 @@ var sizes = []struct {
 	limit, goal int
 }{
 	{exporterLines, 34_430, 28_700},
-	{codeLines, 76_795, 65_000},
+	{codeLines, 76_865, 65_000},
 	{testLines, 87_730, 75_000},
 }
 

@@ -425,6 +425,12 @@ func stateClaims() []claim {
 		{name: "families as uid 65534", stage: stageUsers, against: "families of root that are missing", bound: atMost,
 			because: "the host's service runs like this", measured: noted("missing as 65534"), expected: is(0)},
 
+		{name: "closed on SIGUSR1", stage: stageLetGo, against: "seconds until no device file is open", bound: atMost,
+			because:  "a tool waits for it",
+			measured: noted("closed after"), expected: is(1)},
+		{name: "opened on SIGUSR2", stage: stageLetGo, against: "seconds until the GPU is read", bound: atMost,
+			because: "GPUs without persistence mode are initialized meanwhile", measured: noted("read after"), expected: is(5)},
+
 		{name: "suspended GPU", stage: stageSuspend, against: "milliseconds in which it was active", bound: atMost,
 			because: "the exporter calls no driver", measured: noted("active"), expected: is(0)},
 

@@ -194,7 +194,10 @@ func newNode(t *testing.T, text string, c device, l listings, loadEnv string) no
 	self, err := os.Executable()
 	must.OK(t, err)
 	fakeSmi(t, filepath.Join(dir, "nvidia-smi"), c, l)
-	kmsg := filepath.Join(dir, "kmsg")
+	kmsg, dev := filepath.Join(dir, "kmsg"), filepath.Join(dir, "dev")
+	must.OK(t, errors.Join(os.MkdirAll(dev, 0o755), os.WriteFile(filepath.Join(dev, "nvidiactl"), nil, 0o666),
+		os.WriteFile(filepath.Join(dev, "nvidia0"), nil, 0o666)))
+	env = append(env, "FAKENVML_DEV="+dev)
 	for path, mode := range map[string]os.FileMode{kmsg: 0o666, control.Path(): 0o666, dir: 0o755} {
 		f, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE, mode)
 		if err == nil {
@@ -386,6 +389,7 @@ func TestStages(t *testing.T) {
 			flags: []string{"--strace=testdata/strace"},
 			want: []string{"ioctls per driver call", "launch of an empty kernel, p50", "launch of an empty kernel, p99",
 				"launch of an empty kernel, p99.9", "power of the idle GPU"}},
+		{name: "let go", only: "let go", scenario: h100},
 		{name: "suspended", only: "suspend", scenario: h100, power: "/dev/null"},
 		{name: "unopened", only: "suspend", scenario: h100 + volatile, edit: unkept, references: []string{"0"}},
 		{name: "opened", only: "suspend", scenario: h100 + volatile, edit: unkept, references: []string{"0", "2"},
@@ -642,7 +646,7 @@ func TestLoad(t *testing.T) {
 
 // plantedByHand are the claims that no scenario can break: the exporter's own sums and polls.
 var plantedByHand = []string{"time observed", "reads of the sample rings", "MPS clients", "sample ring: a longer buffer",
-	"PCIe bytes exported"}
+	"PCIe bytes exported", "closed on SIGUSR1", "opened on SIGUSR2"}
 
 // TestClaimsByHand plants what no scenario can.
 func TestClaimsByHand(t *testing.T) {
@@ -673,12 +677,14 @@ gpu_pcie_receive_bytes_total{uuid="GPU-1"} %g
 		{stageIdle, page(10, 0, 8.5, 0, 0, 60), 0, "time observed"},
 		{stageRings, page(10, 0, 10, 0, 0, 60), 72, ""},
 		{stageRings, page(10, 0, 10, 0, 0, 60), 1, "sample ring: a longer buffer"},
+		{stageLetGo, page(10, 0, 10, 0, 0, 60), 1, ""},
+		{stageLetGo, page(10, 0, 10, 0, 0, 60), 6, "closed on SIGUSR1, opened on SIGUSR2"},
 		{to, page(10, 0, 10, 0, 0, 60), 0, ""},
 		{to, page(10.06, 0, 10, 0, 0, 60), 0, "PCIe bytes exported, " + to},
 	} {
 		p := &period{stage: row.stage, uuid: "GPU-1", before: page(0, 0, 0, 0, 0, 0), after: row.after, fast: 0.5,
 			probe:   &probed{Rings: map[string][]ringSample{"GPU": ring}, Long: ring[:row.long]},
-			watched: &pcieWatch{}}
+			watched: &pcieWatch{}, noted: map[string]float64{"closed after": float64(row.long), "read after": float64(row.long)}}
 		for i := range uint64(31) { // 1 GB/s in 32 bits
 			p.watched.At = append(p.watched.At, 0.4*float64(i)-1)
 			p.watched.Raw = append(p.watched.Raw, [2]uint64{4e8 * i % overflow, 4e8 * i % overflow})

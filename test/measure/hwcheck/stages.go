@@ -34,6 +34,7 @@ const (
 	stageXID      = "xid"
 	stageCost     = "cost"
 	stageUsers    = "users"
+	stageLetGo    = "let go"
 	stageSuspend  = "suspend"
 )
 
@@ -89,6 +90,7 @@ func stages() []stage {
 		{stageXID, quickPolls, 0, 25, (*run).xid},
 		{stageCost, noExporter, 3, 15, (*run).cost},
 		{stageUsers, noExporter, 0, 20, (*run).asUsers},
+		{stageLetGo, noExporter, 0, 25, (*run).letGo},
 		{stageSuspend, noExporter, 1, 80, (*run).suspend},
 	}...)
 }
