@@ -385,7 +385,8 @@ func TestHungByATest(t *testing.T) {
 	hanging := 0
 	var waited atomic.Int64
 	d := newFake(t, 2)
-	bubble(t, d, Options{Deadline: time.Second, Watch: func() time.Time { return time.Time{}.Add(time.Duration(waited.Load())) }, Hung: func(calls int) <-chan time.Time {
+	watch := func() time.Time { return time.Time{}.Add(time.Duration(waited.Load())) }
+	bubble(t, d, Options{Deadline: time.Second, Watch: watch, Hung: func(calls int) <-chan time.Time {
 		c := make(chan time.Time)
 		if calls == hanging {
 			waited.Add(int64(time.Second))

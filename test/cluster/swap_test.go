@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -62,7 +63,7 @@ func (s *stands) swap(t *testing.T, step, image string, theirNames, ours float64
 	t.Helper()
 	s.kubectl(t, "-n", operator, "set", "image", "daemonset/"+theirs, theirs+"="+image)
 	begun := time.Now()
-	for last := error(nil); ; time.Sleep(300 * time.Millisecond) {
+	for ; ; time.Sleep(300 * time.Millisecond) {
 		ready := 0
 		for _, pod := range s.prometheus.announce(t, s.cluster, operator, "app="+theirs, "9400") {
 			if pod.DeletionTimestamp == nil && pod.Spec.Containers[0].Image == image && len(pod.Status.ContainerStatuses) == 1 &&
@@ -78,9 +79,9 @@ func (s *stands) swap(t *testing.T, step, image string, theirNames, ours float64
 			t.Logf("%s: after %.0f s", step, time.Since(begun).Seconds())
 			return
 		}
-		last = fmt.Errorf("%d pods ready; %v GPUs by dcgm-exporter's names, want %v; %v by ours, want %v", ready, a, theirNames, b, ours)
 		if time.Since(begun) > 5*time.Minute {
-			t.Fatalf("%s: %v\n%s", step, last, s.kubectl(t, "-n", operator, "describe", "pods"))
+			t.Fatalf("%s: %d pods ready; %v GPUs by dcgm-exporter's names, want %v; %v by ours, want %v\n%s", step, ready, a, theirNames,
+				b, ours, s.kubectl(t, "-n", operator, "describe", "pods"))
 		}
 	}
 }
@@ -94,7 +95,7 @@ func (n *node) fuser(t *testing.T) string {
 		t.Fatal("the node has no device files")
 	}
 	out, err := exec.Command("fuser", files...).Output() // 1: none
-	if _, ended := err.(*exec.ExitError); err != nil && !ended {
+	if err != nil && !errors.As(err, new(*exec.ExitError)) {
 		t.Fatal(err)
 	}
 	return strings.Join(strings.Fields(string(out)), " ")
@@ -219,17 +220,7 @@ func TestStandsIn(t *testing.T) {
 	noErr(t, err)
 	passed := time.Since(asked).Seconds()
 	for _, uuid := range one.gpus.uuid {
-		grown := 0.0
-		for _, m := range after.families["gpu_time_seconds_total"].GetMetric() {
-			if labels(m)["uuid"] == uuid {
-				grown += m.GetCounter().GetValue()
-			}
-		}
-		for _, m := range before.families["gpu_time_seconds_total"].GetMetric() {
-			if labels(m)["uuid"] == uuid {
-				grown -= m.GetCounter().GetValue()
-			}
-		}
+		grown := after.values("gpu_time_seconds_total")["// "+uuid] - before.values("gpu_time_seconds_total")["// "+uuid]
 		if grown < passed-5 || grown > passed+5 {
 			t.Errorf("the states of %s grew by %.1f s in %.1f s", uuid, grown, passed)
 		}

@@ -49,8 +49,7 @@ func start(t *testing.T) *node {
 	must.OK(t, os.WriteFile(filepath.Join(n.dir, "key"), key, 0o600))
 	for _, script := range []string{"prolog", "epilog"} {
 		dir := filepath.Join(n.dir, script+".d")
-		text := strings.ReplaceAll(string(must.Read(t, filepath.Join(servers.Root(t), "deploy", "slurm", script+".sh"))), "/run/gpu-jobs",
-			n.jobs)
+		text := strings.ReplaceAll(must.Read(t, filepath.Join(servers.Root(t), "deploy", "slurm", script+".sh")), "/run/gpu-jobs", n.jobs)
 		must.OK(t, os.Mkdir(dir, 0o755))
 		must.OK(t, os.WriteFile(filepath.Join(dir, "50-gpu-exporter.sh"), []byte(text), 0o755))
 	}
@@ -278,7 +277,7 @@ func TestJobs(t *testing.T) {
 	defer cancel()
 	must.OK(t, testkit.Within(ctx, time.Minute, func() error {
 		if err := n.is("idle"); err == nil || !strings.Contains(err.Error(), "Epilog error") {
-			return fmt.Errorf("an epilog that fails is not seen: %v", err)
+			return fmt.Errorf("an epilog that fails is not seen: %w", err)
 		}
 		return nil
 	}))

@@ -441,7 +441,8 @@ func TestStages(t *testing.T) {
 			if len(row.references) > 0 {
 				file := filepath.Join(n.dir, "sys/module/nvidia/refcnt")
 				set := func(i int) error {
-					return errors.Join(os.WriteFile(file+".new", []byte(row.references[i%len(row.references)]), 0o600), os.Rename(file+".new", file))
+					text := []byte(row.references[i%len(row.references)])
+					return errors.Join(os.WriteFile(file+".new", text, 0o600), os.Rename(file+".new", file))
 				}
 				must.OK(t, errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), set(0)))
 				go func() {
