@@ -5,7 +5,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/gpu-exporter/gpu-exporter/internal/must"
 	"github.com/gpu-exporter/gpu-exporter/internal/standin/scenario"
+	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
 
 // deviceFiles makes the files that a session of the fake driver has open.
@@ -28,16 +28,8 @@ func deviceFiles(t *testing.T) (dir string) {
 // openFiles lists those that a process has open.
 func openFiles(t *testing.T, pid int, dir string) string {
 	t.Helper()
-	descriptors := fmt.Sprintf("/proc/%d/fd", pid)
-	list, err := os.ReadDir(descriptors)
+	names, err := testkit.OpenFiles(pid, dir+"/")
 	must.OK(t, err)
-	var names []string
-	for _, d := range list {
-		if to, err := os.Readlink(filepath.Join(descriptors, d.Name())); err == nil && filepath.Dir(to) == dir {
-			names = append(names, filepath.Base(to))
-		}
-	}
-	slices.Sort(names)
 	return strings.Join(names, " ")
 }
 

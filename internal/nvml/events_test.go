@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -165,15 +164,8 @@ func TestBindings(t *testing.T) {
 		_, err := r.session.WaitEvents(soon)
 		must.OK(t, err)
 		unbound, bound := r.session.Bindings()
-		links, err := os.ReadDir("/proc/self/fd")
+		open, err := testkit.OpenFiles(os.Getpid(), dir+"/")
 		must.OK(t, err)
-		var open []string
-		for _, l := range links {
-			if to, err := os.Readlink(filepath.Join("/proc/self/fd", l.Name())); err == nil && filepath.Dir(to) == dir {
-				open = append(open, filepath.Base(to))
-			}
-		}
-		slices.Sort(open)
 		if got := fmt.Sprint(unbound, bound, open); got != want {
 			t.Errorf("at %s: %v, want %s", at, got, want)
 		}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -124,4 +125,18 @@ func (o *Output) LastLine() string {
 func (o *Output) End() string {
 	text := o.String()
 	return text[max(0, len(text)-4000):]
+}
+
+// OpenFiles lists the paths with a prefix that a process has open (/proc/PID/fd), without the prefix, in order.
+func OpenFiles(pid int, prefix string) (names []string, err error) {
+	descriptors := fmt.Sprintf("/proc/%d/fd", pid)
+	list, err := os.ReadDir(descriptors)
+	for _, d := range list {
+		to, _ := os.Readlink(filepath.Join(descriptors, d.Name())) // empty if closed meanwhile
+		if name, has := strings.CutPrefix(to, prefix); has {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names, err
 }

@@ -28,8 +28,8 @@ type cluster struct {
 	*plane
 	nodes []*node
 	tools string // directory of kubectl and helm
-	// commands are those of a page of docs/ that are marked as run in a cluster, and whether they were.
-	page     string
+	page  string // of docs/
+	// commands are those of the page that are marked as run in a cluster, and whether they were.
 	commands map[string]bool
 }
 

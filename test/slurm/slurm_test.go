@@ -159,10 +159,12 @@ func (n *node) holds() (map[string]bool, error) {
 	return out, err
 }
 
-// shown are those on the page.
-func shown(page string, family string) map[string]float64 {
+// shown are the values of a family on a page: "job gpu".
+func shown(t *testing.T, page, family string) map[string]float64 {
+	t.Helper()
 	out := map[string]float64{}
-	families, _ := testkit.Families(page)
+	families, err := testkit.Families(page)
+	must.OK(t, err)
 	for _, m := range families[family].GetMetric() {
 		l := map[string]string{}
 		for _, p := range m.Label {
@@ -193,7 +195,7 @@ func TestJobs(t *testing.T) {
 			must.OK(t, err)
 			text, err := servers.Fetch(e.Base() + "/metrics")
 			must.OK(t, err)
-			page, now := shown(text, "gpu_container_allocation_ratio"), time.Now()
+			page, now := shown(t, text, "gpu_container_allocation_ratio"), time.Now()
 			pages++
 			for k := range holds {
 				together[k] += now.Sub(last).Seconds()
@@ -217,7 +219,7 @@ func TestJobs(t *testing.T) {
 			}
 			last = now
 			if done(holds, page) {
-				return shown(text, "gpu_container_allocated_seconds_total")
+				return shown(t, text, "gpu_container_allocated_seconds_total")
 			}
 			if now.Sub(begun) > limit || t.Failed() {
 				t.Fatalf("%s: not within %v: the controller has %v, the page %v", what, limit, holds, page)

@@ -430,7 +430,6 @@ func stateClaims() []claim {
 			measured: noted("closed after"), expected: is(1)},
 		{name: "opened on SIGUSR2", stage: stageLetGo, against: "seconds until the GPU is read", bound: atMost,
 			because: "GPUs without persistence mode are initialized meanwhile", measured: noted("read after"), expected: is(5)},
-
 		{name: "suspended GPU", stage: stageSuspend, against: "milliseconds in which it was active", bound: atMost,
 			because: "the exporter calls no driver", measured: noted("active"), expected: is(0)},
 

@@ -3,17 +3,13 @@ package hwcheck
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/gpu-exporter/gpu-exporter/internal/testkit"
 )
 
-// letGo requests an exporter to close the GPUs, as a tool does that unbinds or passes one through, and then to open them: how long
-// the process has device files open, and until the GPU is read again.
+// letGo requests an exporter to close the GPUs, as a tool that unbinds one does, and to open them again, and notes the seconds of each.
 func (r *run) letGo(ctx context.Context, _ *exporter, p *period) error {
 	e, err := r.startExporter(defaultPolls, "--no-kubelet")
 	if err != nil {
@@ -23,16 +19,8 @@ func (r *run) letGo(ctx context.Context, _ *exporter, p *period) error {
 	if _, err := e.until(ctx, 20*time.Second, polled([]string{p.uuid}, time.Now(), "fast")); err != nil {
 		return err
 	}
-	files := func() (open int) {
-		links, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", e.PID()))
-		for _, l := range links {
-			if to, err := os.Readlink(l); err == nil && strings.HasPrefix(to, r.hostPath("dev/nvidia")) {
-				open++
-			}
-		}
-		return open
-	}
-	if files() == 0 {
+	open := func() ([]string, error) { return testkit.OpenFiles(e.PID(), r.hostPath("dev/nvidia")) }
+	if files, _ := open(); len(files) == 0 { // or they cannot be seen
 		return cannot("not testable here: no device file is open in process %d of the exporter", e.PID())
 	}
 	sent := time.Now()
@@ -40,10 +28,11 @@ func (r *run) letGo(ctx context.Context, _ *exporter, p *period) error {
 		return fmt.Errorf("SIGUSR1: %w", err)
 	}
 	err = testkit.Within(ctx, 10*time.Second, func() error {
-		if n := files(); n > 0 {
-			return fmt.Errorf("%d device files are open", n)
+		files, err := open()
+		if len(files) > 0 {
+			err = fmt.Errorf("%d device files are open", len(files))
 		}
-		return nil
+		return err
 	})
 	p.noted["closed after"] = time.Since(sent).Seconds()
 	if err != nil {
